@@ -1,0 +1,1 @@
+"""Consistent checkpoints of running PySpark streams."""

@@ -1,0 +1,90 @@
+"""What a source is: splits that can be read in parallel, each with a position that can be stored."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+import pyarrow as pa
+
+Json = Any
+"""A value that survives ``json.loads(json.dumps(value))`` unchanged."""
+
+
+class EndOfSplit:
+    """The type of ``cw.END``: the split has no more records and never will."""
+
+    _instance: "EndOfSplit | None" = None
+
+    def __new__(cls) -> "EndOfSplit":
+        cls._instance = cls._instance or super().__new__(cls)
+        return cls._instance
+
+    def __repr__(self) -> str:
+        return "cw.END"
+
+
+END: Final = EndOfSplit()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceContext:
+    """Where a reader runs."""
+
+    job: str
+    uid: str
+    subtask: int
+    parallelism: int
+    attempt: int
+
+
+class SplitReader(ABC):
+    """Reads one split, on the subtask's own thread."""
+
+    @abstractmethod
+    def next_batch(self, max_rows: int, timeout: timedelta) -> pa.RecordBatch | EndOfSplit | None:
+        """Up to ``max_rows`` records; None when nothing came within ``timeout``; END after the last."""
+
+    @abstractmethod
+    def position(self) -> Json:
+        """After the last batch *returned*, never after what was prefetched. Stored in checkpoints."""
+
+    def checkpoint_completed(self, checkpoint_id: int, position: Json) -> None:  # noqa: B027 (optional hook)
+        """Nothing before ``position`` is asked for again. May be skipped or repeated."""
+
+    def side_batches(self) -> "dict[str, pa.RecordBatch]":
+        """Records for side outputs that belong to the last batch returned; taken once, then empty."""
+        return {}
+
+    def close(self) -> None:  # noqa: B027 (optional hook)
+        """Called once, also after a failure."""
+
+
+class Source(ABC):
+    """Describes a source; pickled to the workers, so it holds settings, not connections."""
+
+    schema: Any
+    """Of the records: Spark DDL, ``StructType`` or ``pyarrow.Schema``."""
+    replayable: bool = True
+    """Whether ``open`` with an earlier position yields the same records again."""
+    bounded: bool = True
+    """Whether every split ends and ``discover`` finds no more, so that a job on it finishes."""
+    side_schemas: "dict[str, Any]" = {}  # noqa: RUF012 (a class-level default, never mutated)
+    """Schemas of side outputs that readers produce, e.g. ``malformed``."""
+
+    @abstractmethod
+    def splits(self) -> Sequence[Json]:
+        """What can be read in parallel; called once in the driver when the job first starts."""
+
+    def discover(self, known: Sequence[Json]) -> Sequence[Json]:
+        """Splits that appeared since; called in the driver from time to time if not ``bounded``."""
+        return ()
+
+    @abstractmethod
+    def open(self, split: Json, position: Json | None, ctx: SourceContext) -> SplitReader:
+        """A reader that begins behind ``position``; None at the first start."""
+
+    def describe(self) -> str:
+        """One short phrase for plans and messages."""
+        return type(self).__name__

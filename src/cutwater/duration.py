@@ -1,0 +1,46 @@
+"""Durations as users write them: ``"500ms"``, ``"5 seconds"``, ``"2 min"`` or a ``timedelta``."""
+
+import re
+from datetime import timedelta
+
+from cutwater.errors import ConfigError
+
+Duration = str | timedelta
+
+_SECONDS_PER_UNIT = {
+    "ms": 0.001, "millisecond": 0.001, "milliseconds": 0.001,
+    "s": 1, "sec": 1, "secs": 1, "second": 1, "seconds": 1,
+    "m": 60, "min": 60, "mins": 60, "minute": 60, "minutes": 60,
+    "h": 3600, "hour": 3600, "hours": 3600,
+    "d": 86400, "day": 86400, "days": 86400,
+}  # fmt: skip
+_SPELLING = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
+
+
+def parse_duration(argument: str, value: object, *, allow_zero: bool = False) -> timedelta:
+    """The duration that ``value`` means; ``argument`` is named in the error."""
+    match value:
+        case timedelta():
+            duration = value
+        case bool():
+            raise _refusal(argument, value)
+        case int() | float():
+            raise ConfigError(
+                f"{argument}={value!r}: a bare number has no unit. Write {argument}='{value}s' or {argument}='{value}ms'."
+            )
+        case str():
+            found = _SPELLING.fullmatch(value)
+            if found is None or found[2].lower() not in _SECONDS_PER_UNIT:
+                raise _refusal(argument, value)
+            duration = timedelta(seconds=float(found[1]) * _SECONDS_PER_UNIT[found[2].lower()])
+        case _:
+            raise _refusal(argument, value)
+    if duration < timedelta(0) or (duration == timedelta(0) and not allow_zero):
+        raise ConfigError(f"{argument}={value!r}: the duration must be greater than zero.")
+    return duration
+
+
+def _refusal(argument: str, value: object) -> ConfigError:
+    return ConfigError(
+        f"{argument}={value!r} is not a duration. Write for example '500ms', '5 seconds', '2 min', or pass a timedelta."
+    )

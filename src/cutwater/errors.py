@@ -1,0 +1,60 @@
+"""Every error that Cutwater raises on purpose.
+
+    CutwaterError
+    ├── ConfigError            a wrong argument or setting, found before anything starts
+    │   ├── SchemaError        a schema that cannot be read, a column that does not exist
+    │   └── PlanError          a pipeline that cannot run as it stands (slots, session, duplicate uids)
+    ├── StorageError           the checkpoint storage refused or lost something
+    │   ├── StorageInUse       another living driver owns this folder
+    │   └── DamagedCheckpoint  a stored file does not match its checksum
+    ├── RestoreError           the stored state does not fit this program
+    ├── ControlError           the control channel between driver and subtasks broke
+    ├── DataError              a record that does not fit, at run time
+    └── JobFailed              the job ended in failure; the first line is the root cause
+
+A message names what was wrong, where, and what to do.
+"""
+
+
+class CutwaterError(Exception):
+    """The root of the tree: ``except cw.CutwaterError`` catches whatever we raise on purpose."""
+
+
+class ConfigError(CutwaterError):
+    """A wrong argument: names the argument, the value and what is allowed."""
+
+
+class SchemaError(ConfigError):
+    """A schema that cannot be read, or a column that is not there."""
+
+
+class PlanError(ConfigError):
+    """A pipeline that cannot run as it stands, or a session it cannot run on."""
+
+
+class StorageError(CutwaterError):
+    """The checkpoint storage failed."""
+
+
+class StorageInUse(StorageError):
+    """Another living driver holds this job's folder."""
+
+
+class DamagedCheckpoint(StorageError):
+    """A checkpoint's file is missing or does not match its checksum."""
+
+
+class RestoreError(CutwaterError):
+    """Stored state that does not fit the program: names the uid, the state and both sides."""
+
+
+class ControlError(CutwaterError):
+    """The control channel broke or said something it must not say."""
+
+
+class DataError(CutwaterError):
+    """A record that does not fit, at run time: names operator, column and value."""
+
+
+class JobFailed(CutwaterError):
+    """The job ended in failure. The first line of the message is the root cause."""

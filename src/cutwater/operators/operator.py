@@ -1,0 +1,116 @@
+"""The contract between a subtask and the operators of its chain."""
+
+from abc import ABC
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from cutwater.flow.elements import Milliseconds
+from cutwater.flow.ids import CheckpointId
+from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.state.backend import StateBackend
+from cutwater.state.frozen import FrozenTable
+
+Json = Any
+
+
+class Collector(Protocol):
+    """Where an operator puts its results."""
+
+    def emit(self, batch: pa.RecordBatch) -> None: ...
+
+    def emit_side(self, tag: str, batch: pa.RecordBatch) -> None: ...
+
+
+class RestoredOperator(Protocol):
+    """What the restored checkpoint holds for one operator, already narrowed to this subtask's key groups."""
+
+    @property
+    def inline(self) -> Sequence[Json]:
+        """The inline parts of the old subtasks that fall to this one (all of them at equal parallelism: one)."""
+
+    def tables(self) -> Sequence[str]: ...
+
+    def batches(self, table: str) -> Iterator[pa.RecordBatch]: ...
+
+
+@dataclass(slots=True)
+class OperatorContext:
+    """Where an operator runs and what it starts from."""
+
+    job: str
+    uid: str
+    name: str
+    subtask: int
+    parallelism: int
+    max_parallelism: int
+    attempt: int
+    incarnation: str
+    key_groups: KeyGroupRange
+    backend: StateBackend
+    now: Callable[[], Milliseconds]
+    restored: RestoredOperator | None = None
+    counters: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSnapshot:
+    """What the synchronous part froze.
+
+    ``inline`` is small JSON kept in the checkpoint's metadata; a callable is evaluated on the snapshot thread, before the
+    acknowledgement (a sink prepares its transaction there). ``tables`` are written to files on the snapshot thread.
+    """
+
+    inline: Json | Callable[[], Json] = None
+    tables: Sequence[FrozenTable] = ()
+
+
+class Operator(ABC):
+    """One step of a chain. Until ``open`` it holds settings only and is pickled to the workers.
+
+    All methods but those said otherwise run on the subtask's loop, one at a time. ``process`` gets batches with the input
+    schema of ``port`` and emits batches with the output schema. State that must survive a crash is what ``snapshot`` returns.
+    """
+
+    input_ports: int = 1
+
+    def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
+        """In the driver, when the pipeline is written: raise SchemaError if the inputs do not fit."""
+        return inputs[0]
+
+    def side_schemas(self) -> Mapping[str, pa.Schema]:
+        return {}
+
+    def open(self, ctx: OperatorContext) -> None:  # noqa: B027 (optional hook)
+        ...
+
+    def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
+        raise NotImplementedError(f"{type(self).__name__} takes no input")
+
+    def on_watermark(self, watermark: Milliseconds, out: Collector) -> None:  # noqa: B027 (optional hook)
+        ...
+
+    def next_timer(self) -> Milliseconds | None:
+        """When ``on_processing_time`` wants to be called next, if at all."""
+        return None
+
+    def on_processing_time(self, now: Milliseconds, out: Collector) -> None:  # noqa: B027 (optional hook)
+        ...
+
+    def before_barrier(self, out: Collector) -> None:  # noqa: B027 (optional hook)
+        """Emit whatever is held back (a combine buffer), so that the snapshot need not hold it."""
+
+    def end_of_input(self, out: Collector, *, drain: bool) -> None:  # noqa: B027 (optional hook)
+        """All channels ended. Called once, after the last ``process``."""
+
+    def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot | None:
+        """The synchronous part: freeze, do not copy or write. None: no state."""
+        return None
+
+    def checkpoint_completed(self, checkpoint: CheckpointId) -> None:  # noqa: B027 (optional hook)
+        """On the commit thread: everything up to ``checkpoint`` may be made visible. Blocks until it is."""
+
+    def close(self) -> None:  # noqa: B027 (optional hook)
+        """Called once, also after a failure."""
