@@ -1,0 +1,116 @@
+"""Elements as rows of the exchange: few and large, ``(target, channel, kind, seq, mark, payload)``.
+
+``seq`` counts per channel, so that a gap or a repeat is seen; ``mark`` is the checkpoint id of a barrier or the watermark of
+data. A data payload is one Arrow IPC record batch without its schema, which both ends know from the plan.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import pyarrow as pa
+
+from cutwater.flow.ids import ChannelId, CheckpointId
+
+EXCHANGE_DDL = "target int, channel int, kind int, seq long, mark long, payload binary"
+EXCHANGE_SCHEMA = pa.schema(
+    [
+        ("target", pa.int32()),
+        ("channel", pa.int32()),
+        ("kind", pa.int32()),
+        ("seq", pa.int64()),
+        ("mark", pa.int64()),
+        ("payload", pa.binary()),
+    ]
+)
+
+
+class RowKind(IntEnum):
+    DATA = 0
+    BARRIER = 1
+    WATERMARK = 2
+    IDLE = 3
+    END = 4
+    PAD = 5
+    """Pushes the row before it through Spark's look-ahead; dropped by the receiver (spark/transport.py owns pads)."""
+
+
+@dataclass(slots=True)
+class Row:
+    """One row of the exchange. ``target`` is a partition of the next level; ``payload`` may be read later from a spill file."""
+
+    target: int
+    channel: ChannelId
+    kind: RowKind
+    seq: int
+    mark: int
+    payload: "pa.Buffer"
+
+    @property
+    def size(self) -> int:
+        return int(self.payload.size)
+
+
+_EMPTY = pa.py_buffer(b"")
+
+
+def data_row(target: int, channel: ChannelId, seq: int, batch: pa.RecordBatch) -> Row:
+    return Row(target, channel, RowKind.DATA, seq, 0, batch.serialize())
+
+
+def barrier_row(target: int, channel: ChannelId, seq: int, checkpoint: CheckpointId, triggered_at: float) -> Row:
+    told = json.dumps({"triggered_at": triggered_at}).encode()
+    return Row(target, channel, RowKind.BARRIER, seq, checkpoint, pa.py_buffer(told))
+
+
+def end_row(target: int, channel: ChannelId, seq: int, *, drain: bool) -> Row:
+    return Row(target, channel, RowKind.END, seq, int(drain), _EMPTY)
+
+
+def pad_row(target: int) -> Row:
+    return Row(target, ChannelId(-1), RowKind.PAD, 0, 0, _EMPTY)
+
+
+def read_data(row: Row, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.ipc.read_record_batch(row.payload, schema)
+
+
+def read_triggered_at(row: Row) -> float:
+    return float(json.loads(row.payload.to_pybytes())["triggered_at"])
+
+
+def to_exchange(rows: Sequence[Row]) -> pa.RecordBatch:
+    """A batch of exchange rows; a single payload is not copied."""
+    if len(rows) == 1:
+        payload = rows[0].payload
+        offsets = pa.py_buffer(_offsets(payload.size))
+        column = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, payload])
+    else:
+        column = pa.array([row.payload.to_pybytes() for row in rows], pa.binary())
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([row.target for row in rows], pa.int32()),
+            pa.array([row.channel for row in rows], pa.int32()),
+            pa.array([int(row.kind) for row in rows], pa.int32()),
+            pa.array([row.seq for row in rows], pa.int64()),
+            pa.array([row.mark for row in rows], pa.int64()),
+            column,
+        ],
+        schema=EXCHANGE_SCHEMA,
+    )
+
+
+def _offsets(end: int) -> bytes:
+    return (0).to_bytes(4, "little") + end.to_bytes(4, "little")
+
+
+def from_exchange(batch: pa.RecordBatch) -> list[Row]:
+    """The rows of a batch that came off the exchange, pads left out; payloads are not copied."""
+    target, channel, kind, seq, mark = (batch.column(index).to_pylist() for index in range(5))
+    payload = batch.column(5)
+    return [
+        Row(target[i], ChannelId(channel[i]), RowKind(kind[i]), seq[i], mark[i], payload[i].as_buffer())
+        for i in range(batch.num_rows)
+        if kind[i] != RowKind.PAD
+    ]

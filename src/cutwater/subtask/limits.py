@@ -1,0 +1,23 @@
+"""The sizes that keep a subtask's memory bounded and its loop responsive."""
+
+from dataclasses import dataclass
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+@dataclass(frozen=True, slots=True)
+class FlowLimits:
+    inbox_bytes: int = 2 * MIB
+    """Back pressure: the reader stops here (rule 11)."""
+    hold_bytes: int = 4 * MIB
+    """Per held channel: beyond it the sender is paused (rule 12)."""
+    hold_memory_bytes: int = 1 * MIB
+    """Per held channel: beyond it rows go to local disk."""
+    payload_bytes: int = 512 * KIB
+    """A row of the exchange is sent when it has this many bytes; under this cap the bytes in flight stay bounded."""
+    linger_seconds: float = 0.02
+    """No record waits longer than this for its payload to fill."""
+    slice_seconds: float = 0.02
+    """A slice of processing aims for at most this."""
+    max_slice_rows: int = 131_072
