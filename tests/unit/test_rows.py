@@ -1,0 +1,157 @@
+"""Rows as user functions see them."""
+
+import pickle
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cutwater.errors import DataError
+from cutwater.rows import batch_of, row_type, rows_of
+from cutwater.schema import arrow_schema
+
+WORDS = arrow_schema("word string, n long")
+
+
+def words(*rows: tuple[str | None, int | None]) -> pa.RecordBatch:
+    return batch_of(list(rows), WORDS, "test")
+
+
+def test_a_row_is_read_by_attribute_name_and_position() -> None:
+    row: Any = rows_of(words(("a", 1)))[0]
+    assert (row.word, row["word"], row[0], row[-1], row[0:2]) == ("a", "a", "a", 1, ("a", 1))
+    assert len(row) == 2
+    assert list(row) == ["a", 1]
+    assert row == ("a", 1)
+    assert hash(row) == hash(("a", 1))
+    assert row._asdict() == {"word": "a", "n": 1}
+    assert row._replace(n=2) == ("a", 2)
+    assert repr(row) == "Row(word='a', n=1)"
+
+
+def test_a_wrong_name_says_which_columns_exist() -> None:
+    (row,) = rows_of(words(("a", 1)))
+    with pytest.raises(AttributeError, match=r"no column 'wrd' \(did you mean 'word'\?\); available: word, n"):
+        _ = row.wrd
+    with pytest.raises(KeyError, match="no column 'wrd'"):
+        _ = row["wrd"]
+    with pytest.raises(ValueError, match="no column 'm'"):
+        row._replace(m=1)
+
+
+def test_names_that_are_methods_of_tuples_or_no_identifiers_still_work() -> None:
+    schema = arrow_schema("count long, `my col` long, _fields long, `class` long")
+    row: Any = rows_of(batch_of([(1, 2, 3, 4)], schema, "test"))[0]
+    assert row.count == 1
+    assert row["my col"] == 2
+    assert row["_fields"] == 3
+    assert row["class"] == 4
+    assert row._fields == ("count", "my col", "_fields", "class")
+
+
+def test_rows_of_equal_schemas_share_a_class_and_survive_pickling() -> None:
+    one, two = rows_of(words(("a", 1), ("b", 2)))
+    assert type(one) is type(two) is row_type(("word", "n"))
+    again = pickle.loads(pickle.dumps(one))  # noqa: S301 (our own bytes)
+    assert again == one
+    assert again.word == "a"
+
+
+def test_structs_come_as_rows_and_maps_as_dicts_at_any_depth() -> None:
+    schema = arrow_schema("s struct<x:int,m:map<string,struct<y:int>>>, l array<struct<z:int>>, m map<string,int>")
+    value = ((1, {"k": (2,)}), [(3,), None], {"a": 4})
+    batch = batch_of([value, (None, None, None)], schema, "test")
+    row, nulls = rows_of(batch)
+    assert row.s.x == 1
+    assert row.s.m["k"].y == 2
+    assert row.l[0].z == 3
+    assert row.l[1] is None
+    assert row.m == {"a": 4}
+    assert nulls == (None, None, None)
+    assert batch_of([row, nulls], schema, "test").equals(batch)
+
+
+def test_every_type_makes_the_way_there_and_back() -> None:
+    schema = arrow_schema("d decimal(10,2), t timestamp, n timestamp_ntz, b binary, f float, i tinyint, o boolean")
+    moment = datetime(2024, 5, 1, 12, 30, 15, 123456, tzinfo=UTC)
+    value = (Decimal("1.25"), moment, moment.replace(tzinfo=None), b"\xff", 0.5, -128, True)
+    assert rows_of(batch_of([value], schema, "test")) == [value]
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        [("a", 1), ("b", 2)],
+        [{"word": "a", "n": 1}, {"n": 2, "word": "b"}],
+        [("a", 1), {"n": 2, "word": "b"}],
+        rows_of(words(("a", 1), ("b", 2))),
+        (row for row in [("a", 1), ("b", 2)]),
+        [("a", 1.0), ("b", np.int64(2))],
+    ],
+)
+def test_results_may_be_tuples_dicts_rows_or_mixed(results: Any) -> None:
+    assert batch_of(results, WORDS, "test").to_pylist() == [{"word": "a", "n": 1}, {"word": "b", "n": 2}]
+
+
+def test_one_column_takes_bare_values_and_rows() -> None:
+    schema = arrow_schema("n long")
+    assert batch_of([1, (2,), {"n": 3}, None], schema, "test").column(0).to_pylist() == [1, 2, 3, None]
+    assert batch_of([1, 2], schema, "test").column(0).to_pylist() == [1, 2]
+
+
+def test_one_nested_column_takes_its_own_kind_of_value() -> None:
+    maps = arrow_schema("m map<string,int>")
+    assert rows_of(batch_of([{"a": 1}, {"m": {"b": 2}}], maps, "test")) == [({"a": 1},), ({"b": 2},)]
+    structs = arrow_schema("s struct<x:int,y:int>")
+    assert rows_of(batch_of([(1, 2), {"x": 1, "y": 2}, ((1, 2),)], structs, "test")) == [((1, 2),)] * 3
+    lists = arrow_schema("l array<string>")
+    assert rows_of(batch_of([["a", "b"], (["c"],)], lists, "test")) == [(["a", "b"],), (["c"],)]
+
+
+def test_no_results_make_an_empty_batch_of_the_schema() -> None:
+    batch = batch_of([], WORDS, "test")
+    assert batch.num_rows == 0
+    assert batch.schema == WORDS
+
+
+@pytest.mark.parametrize(
+    ("results", "says"),
+    [
+        (
+            [("a", 1), ("b", "x")],
+            r"map 'm': column 'n' is int64, which cannot hold 'x' \(str\) of the result \('b', 'x'\)",
+        ),
+        ([("a", 1), ("b", 1.5)], "cannot hold 1.5 .*not a whole number"),
+        ([("a", 1), ("b", Decimal("1.5"))], "not a whole number"),
+        ([("a", 1), ("b", float("nan"))], "cannot hold nan"),
+        ([("a", 2**63)], "cannot hold 9223372036854775808"),
+        ([(5, 1)], "column 'word' is string, which cannot hold 5"),
+        ([("a", 1, 2)], r"has 3 values, the schema has 2 columns \(word, n\)"),
+        ([("a", 1), None], "the result None is a NoneType; needed is a tuple, dict or row"),
+        ([{"word": "a"}], "lacks column 'n'; columns: word, n"),
+        ([{"word": "a", "n": 1, "m": 1}], "has 'm'.*which is no column"),
+        ([{"wrd": "a", "n": 1}], r"lacks column 'word' and has 'wrd' \(did you mean 'word'\?\)"),
+    ],
+)
+def test_a_result_that_does_not_fit_is_named(results: Any, says: str) -> None:
+    with pytest.raises(DataError, match=says):
+        batch_of(results, WORDS, "map 'm'")
+
+
+def test_a_string_is_not_taken_for_a_list_of_letters() -> None:
+    with pytest.raises(DataError, match=r"cannot hold 'xyz' .*a list is needed"):
+        batch_of([["a"], "xyz"], arrow_schema("l array<string>"), "test")
+
+
+def test_null_in_a_not_null_column_is_refused() -> None:
+    with pytest.raises(DataError, match=r"column 'n' is NOT NULL, but the result \('b', None\)"):
+        batch_of([("a", 1), ("b", None)], arrow_schema("word string, n long not null"), "test")
+
+
+def test_long_values_are_shortened_in_messages() -> None:
+    with pytest.raises(DataError) as raised:
+        batch_of([("a", "x" * 100_000)], WORDS, "test")
+    assert len(str(raised.value)) < 1000
