@@ -1,0 +1,53 @@
+"""Where keyed state lives: the setting that users choose and the store that each operator opens from it."""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.state.frozen import FrozenTable
+from cutwater.state.tables import AggregateTable, Column, RowTable
+
+
+class KeyedStateStore(Protocol):
+    """The keyed state of one operator in one subtask. Belongs to the loop; only frozen tables are read elsewhere.
+
+    A table is created once per ``open`` of its operator, under a name that stays the same over restarts. ``restore`` may
+    come before or after the table is created; what it brings is there when the first record is processed.
+    """
+
+    def aggregates(self, name: str, keys: pa.Schema, columns: Sequence[Column]) -> AggregateTable:
+        """A columnar table for vectorised operators: one row of ``columns`` for each key."""
+
+    def rows(self, name: str, keys: pa.Schema, values: pa.Schema) -> RowTable:
+        """A table for row functions: under each key a value, a list or a map of rows of ``values``."""
+
+    def drop(self, name: str) -> None:
+        """The table is no longer part of the state (a window that was purged). Unknown names are ignored."""
+
+    def freeze(self) -> list[FrozenTable]:
+        """All tables as they are now. Copies no data: a few milliseconds at most, whatever the size."""
+
+    def restore(self, name: str, batches: Iterable[pa.RecordBatch]) -> None:
+        """Put back what a frozen table of that name once gave; rows of other key groups are left out."""
+
+    def tend(self) -> None:
+        """A bounded step of housekeeping; called by the operator after each batch."""
+
+    def close(self) -> None:
+        """Called once, also after a failure."""
+
+
+@runtime_checkable
+class StateBackend(Protocol):
+    """The setting: immutable, picklable, the same for all operators of a job."""
+
+    @property
+    def incremental(self) -> bool: ...
+
+    @property
+    def asynchronous(self) -> bool: ...
+
+    def open(self, uid: str, key_groups: KeyGroupRange, max_parallelism: int) -> KeyedStateStore:
+        """In the subtask, once for each stateful operator: an empty store for the state of ``uid``."""
