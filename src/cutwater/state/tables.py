@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cutwater.flow.arrow import Array, Field
 from cutwater.state.frozen import FrozenTable
 
 Rows = npt.NDArray[np.int32]
@@ -35,7 +36,7 @@ class Column:
     nullable: bool = True
 
     @property
-    def field(self) -> pa.Field[Any]:
+    def field(self) -> Field:
         return pa.field(self.name, self.type, nullable=self.nullable)
 
 
@@ -58,7 +59,7 @@ class Update:
 
     column: int
     merge: Merge
-    values: pa.Array[Any] | None = None
+    values: Array | None = None
 
 
 class AggregateTable(Protocol):
@@ -75,7 +76,7 @@ class AggregateTable(Protocol):
     def update(self, touched: Touched, updates: Sequence[Update]) -> None:
         """Apply ``updates`` record by record, in order."""
 
-    def read(self, rows: Rows) -> list[pa.Array[Any]]:
+    def read(self, rows: Rows) -> list[Array]:
         """The accumulator columns of ``rows``."""
 
     def freeze(self) -> FrozenTable: ...

@@ -26,14 +26,21 @@ def test_the_owner_of_a_group_is_the_subtask_whose_range_holds_it(pair: tuple[in
 
 
 @pytest.mark.parametrize(
-    ("parallelism", "expected"), [(1, 128), (85, 128), (86, 256), (128, 256), (200, 512), (20_000, 32768), (40_000, 32768)]
+    ("parallelism", "expected"),
+    [(1, 128), (85, 128), (86, 256), (128, 256), (200, 512), (20_000, 32768), (40_000, 32768)],
 )
-def test_default_max_parallelism_is_the_next_power_of_two_of_half_as_much_again(parallelism: int, expected: int) -> None:
+def test_default_max_parallelism_is_the_next_power_of_two_of_half_as_much_again(
+    parallelism: int, expected: int
+) -> None:
     assert default_max_parallelism(parallelism) == expected
 
 
 def test_three_subtasks_of_eight_groups() -> None:
-    assert [key_group_range(i, 3, 8) for i in range(3)] == [KeyGroupRange(0, 2), KeyGroupRange(3, 5), KeyGroupRange(6, 7)]
+    assert [key_group_range(i, 3, 8) for i in range(3)] == [
+        KeyGroupRange(0, 2),
+        KeyGroupRange(3, 5),
+        KeyGroupRange(6, 7),
+    ]
 
 
 def test_more_subtasks_than_groups_is_refused_with_both_numbers() -> None:

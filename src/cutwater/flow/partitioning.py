@@ -1,0 +1,46 @@
+"""Dividing a batch among the subtasks that its rows go to."""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cutwater.flow.compiled import kernel
+
+Targets = npt.NDArray[np.int32]
+
+
+def partition(batch: pa.RecordBatch, targets: Targets, n: int) -> list[pa.RecordBatch | None]:
+    """For each of ``n`` targets its rows, in their order, or None. Slices of one reordered batch: copied once."""
+    parts: list[pa.RecordBatch | None] = [None] * n
+    if batch.num_rows == 0:
+        return parts
+    starts = np.zeros(n + 1, np.int64)
+    order = np.empty(batch.num_rows, np.int32)
+    if not _counting_sort(np.ascontiguousarray(targets, np.int32), starts, order):
+        raise ValueError(f"a target is outside 0..{n - 1}")
+    counts = np.diff(starts)
+    filled = np.flatnonzero(counts)
+    if len(filled) == 1:
+        parts[int(filled[0])] = batch
+        return parts
+    ordered = batch.take(order)
+    for target in filled:
+        parts[int(target)] = ordered.slice(int(starts[target]), int(counts[target]))
+    return parts
+
+
+@kernel("int64(ro(int32), rw(int64), rw(int32))")
+def _counting_sort(targets: Targets, starts: npt.NDArray[np.int64], order: npt.NDArray[np.int32]) -> int:
+    n = len(starts) - 1
+    for i in range(len(targets)):
+        if targets[i] < 0 or targets[i] >= n:
+            return 0
+        starts[targets[i] + 1] += 1
+    for t in range(n):
+        starts[t + 1] += starts[t]
+    next_free = starts[:-1].copy()
+    for i in range(len(targets)):
+        t = targets[i]
+        order[next_free[t]] = i
+        next_free[t] += 1
+    return 1
