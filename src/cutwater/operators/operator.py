@@ -36,6 +36,15 @@ class RestoredOperator(Protocol):
     def batches(self, table: str) -> Iterator[pa.RecordBatch]: ...
 
 
+class DriverPort(Protocol):
+    """What an operator may hand to the driver: rows of ``collect`` and lines of ``print``. Callable from any thread."""
+
+    def collected(self, uid: str, checkpoint: CheckpointId, rows: bytes) -> None:
+        """An Arrow IPC stream of rows that ``checkpoint`` made visible; repeated after a failure, kept once."""
+
+    def printed(self, lines: Sequence[str]) -> None: ...
+
+
 @dataclass(slots=True)
 class OperatorContext:
     """Where an operator runs and what it starts from."""
@@ -51,6 +60,8 @@ class OperatorContext:
     key_groups: KeyGroupRange
     backend: StateBackend
     now: Callable[[], Milliseconds]
+    driver: DriverPort
+    checkpointed: bool = True
     restored: RestoredOperator | None = None
     counters: dict[str, int] = field(default_factory=dict)
 

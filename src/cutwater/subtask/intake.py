@@ -107,6 +107,9 @@ class Intake:
                     self._changed.notify_all()
             return item
 
+    def has_items(self) -> bool:
+        return bool(self._inbox)
+
     def discard(self) -> None:
         """The attempt is over: free memory and spill files."""
         with self._changed:

@@ -1,0 +1,110 @@
+"""What the driver told a subtask, until its loop looks. The control thread puts, the loop takes."""
+
+import threading
+from collections import deque
+from typing import Any
+
+from cutwater.control.messages import AssignSplits, StopSources, TriggerCheckpoint
+from cutwater.flow.ids import ChannelId, CheckpointId
+
+
+class Mailbox:
+    """One condition guards it and the intake, so that the loop can wait for either."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.started = False
+        self.finished = False
+        self.paused: set[ChannelId] = set()
+        self.stored_reservation = 0
+        self._triggers: deque[TriggerCheckpoint] = deque()
+        self._splits: deque[AssignSplits] = deque()
+        self._completed: deque[CheckpointId] = deque()
+        self._stop: StopSources | None = None
+        self._failure: BaseException | None = None
+        self._settled = CheckpointId(0)
+
+    def put_trigger(self, trigger: TriggerCheckpoint) -> None:
+        with self.changed:
+            if trigger.checkpoint > self._settled and trigger.checkpoint not in {t.checkpoint for t in self._triggers}:
+                self._triggers.append(trigger)
+                self.changed.notify_all()
+
+    def put_splits(self, splits: AssignSplits) -> None:
+        with self.changed:
+            self._splits.append(splits)
+            self.changed.notify_all()
+
+    def put_stop(self, stop: StopSources) -> None:
+        with self.changed:
+            self._stop = stop
+            self.changed.notify_all()
+
+    def put_completed(self, checkpoint: CheckpointId) -> None:
+        with self.changed:
+            self._completed.append(checkpoint)
+
+    def take_completed(self) -> list[CheckpointId]:
+        with self.changed:
+            completed = list(self._completed)
+            self._completed.clear()
+            return completed
+
+    def drop_trigger(self, checkpoint: CheckpointId) -> None:
+        """Aborted: a trigger for it that was not looked at yet, or comes late, is a no-op (rule 9)."""
+        with self.changed:
+            self._triggers = deque(t for t in self._triggers if t.checkpoint != checkpoint)
+
+    def fail(self, error: BaseException) -> None:
+        """Another thread of this subtask failed: the loop raises it."""
+        with self.changed:
+            self._failure = self._failure or error
+            self.changed.notify_all()
+
+    def set_flag(self, *, started: bool = False, finished: bool = False) -> None:
+        with self.changed:
+            self.started |= started
+            self.finished |= finished
+            self.changed.notify_all()
+
+    def set_paused(self, channel: ChannelId, *, paused: bool) -> None:
+        with self.changed:
+            (self.paused.add if paused else self.paused.discard)(channel)
+            self.changed.notify_all()
+
+    def set_stored_reservation(self, number: int) -> None:
+        with self.changed:
+            self.stored_reservation = max(self.stored_reservation, number)
+            self.changed.notify_all()
+
+    def take_trigger(self) -> TriggerCheckpoint | None:
+        with self.changed:
+            return self._triggers.popleft() if self._triggers else None
+
+    def take_splits(self) -> AssignSplits | None:
+        with self.changed:
+            return self._splits.popleft() if self._splits else None
+
+    def take_stop(self) -> StopSources | None:
+        with self.changed:
+            stop, self._stop = self._stop, None
+            return stop
+
+    def cut(self, checkpoint: CheckpointId) -> None:
+        with self.changed:
+            self._settled = max(self._settled, checkpoint)
+            self._triggers = deque(t for t in self._triggers if t.checkpoint > self._settled)
+
+    def raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def wait(self, seconds: float | None, unless: Any) -> None:
+        """Rest until something changes; ``unless()`` is asked under the lock, so that no change is missed."""
+        with self.changed:
+            if not unless():
+                self.changed.wait(seconds)
+
+    @property
+    def pending(self) -> bool:
+        return bool(self._triggers or self._splits or self._stop or self._failure)

@@ -1,0 +1,102 @@
+"""A subtask that reads channels."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from cutwater.barrier.alignment import WaitingForFirstBarrier
+from cutwater.barrier.tracking import BarrierTracking
+from cutwater.control.messages import Decline, RequestPause, RequestResume, TriggerCheckpoint
+from cutwater.flow.envelope import Row, RowKind, read_data
+from cutwater.flow.ids import CheckpointId
+from cutwater.flow.transport import Step
+from cutwater.subtask.intake import CutMark, Intake, IntakeEvents
+from cutwater.subtask.setup import Guarantee, SubtaskSetup
+from cutwater.subtask.subtask import Steps, Subtask
+
+
+class OperatorSubtask(Subtask):
+    """Takes the inbox in order: data in slices, cut marks as cuts, END in its turn."""
+
+    def __init__(self, setup: SubtaskSetup, *args: Any, **kwargs: Any) -> None:
+        super().__init__(setup, *args, **kwargs)
+        channels = [incoming.channel for incoming in setup.inputs]
+        live = frozenset(channels)
+        self._waiting_for_end = set(channels)
+        self._drain = True
+        self._schema = {incoming.channel: setup.input_schemas[incoming.edge] for incoming in setup.inputs}
+        self._entry = {incoming.channel: self._chain.entry(incoming.port) for incoming in setup.inputs}
+        self.intake = Intake(
+            channels,
+            WaitingForFirstBarrier(live) if setup.guarantee is Guarantee.EXACTLY_ONCE else BarrierTracking(live),
+            setup.limits,
+            self.mailbox.changed,
+            self._clock,
+            IntakeEvents(
+                pause=lambda channel: self._send(RequestPause(channel)),
+                resume=lambda channel: self._send(RequestResume(channel)),
+                abandon=lambda checkpoint, reason: self._send(Decline(checkpoint, reason)),
+            ),
+            setup.spill_folder,
+        )
+
+    def _abort(self, checkpoint: CheckpointId) -> None:
+        self.intake.abort(checkpoint)
+
+    def idle_seconds(self) -> float | None:
+        return None
+
+    def has_work(self) -> bool:
+        return self.mailbox.pending or self.mailbox.finished or (not self._paused() and self.intake.has_items())
+
+    @property
+    def held_bytes(self) -> int:
+        return self.intake.held_bytes
+
+    @property
+    def inbox_bytes(self) -> int:
+        return self.intake.inbox_bytes
+
+    def _on_trigger(self, trigger: TriggerCheckpoint) -> Iterator[Step]:
+        """Only a subtask whose input ended is triggered directly; for others the barriers are the trigger."""
+        if self._ended:
+            yield from self._cut(trigger.checkpoint, trigger.triggered_at, self._clock.wall(), 0.0)
+
+    def _work(self) -> Steps:
+        item = self.intake.take()
+        match item:
+            case None:
+                return False
+            case CutMark(checkpoint, triggered_at, first_barrier_at, alignment):
+                yield from self._cut(checkpoint, triggered_at, first_barrier_at, alignment)
+            case Row(kind=RowKind.DATA):
+                yield from self._process(item)
+            case Row(kind=RowKind.END):
+                # Finished subtasks restore as finished and re-emit END without drain having any effect on them.
+                self._drain = self._drain and bool(item.mark)
+                self._waiting_for_end.discard(item.channel)
+                if not self._waiting_for_end and not self._ended:
+                    yield from self._end(drain=self._drain)
+            case _:
+                pass
+        return True
+
+    def _process(self, row: Row) -> Iterator[Step]:
+        batch = read_data(row, self._schema[row.channel])
+        entry = self._entry[row.channel]
+        start = 0
+        while start < batch.num_rows:
+            piece = batch.slice(start, self._pace.rows)
+            self._slice(piece.num_rows, _call(entry, piece))
+            start += piece.num_rows
+            if start < batch.num_rows:
+                yield from self._send_ready()
+
+    def close(self) -> None:
+        super().close()
+        self.intake.discard()
+
+
+def _call(entry: Callable[[pa.RecordBatch], None], piece: pa.RecordBatch) -> Callable[[], None]:
+    return lambda: entry(piece)

@@ -1,0 +1,137 @@
+"""What leaves a subtask: routed to channels, gathered into payloads, numbered."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+
+from cutwater.flow.envelope import Row, barrier_row, data_row, end_row
+from cutwater.flow.hashing import hash_columns, key_groups, partition
+from cutwater.flow.ids import ChannelId, CheckpointId
+from cutwater.graph.logical import Exchange
+from cutwater.graph.plan import OutputRoute
+from cutwater.subtask.limits import FlowLimits
+
+
+class _ChannelBuffer:
+    """Records of one channel that wait for their payload to fill."""
+
+    def __init__(self, channel: ChannelId, target: int) -> None:
+        self.channel = channel
+        self.target = target
+        self.seq = 0
+        self.bytes = 0
+        self._batches: list[pa.RecordBatch] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+        self.bytes += batch.nbytes
+
+    def take(self, payload_bytes: int) -> list[Row]:
+        """Everything, in payloads of at most about ``payload_bytes``."""
+        if not self._batches:
+            return []
+        whole = self._batches[0] if len(self._batches) == 1 else pa.concat_batches(self._batches)  # type: ignore[attr-defined]  # the stubs lack it
+        pieces = max(1, -(-self.bytes // payload_bytes))
+        step = max(1, -(-whole.num_rows // pieces))
+        self._batches, self.bytes = [], 0
+        return [
+            data_row(self.target, self.channel, self.next_seq(), whole.slice(start, step))
+            for start in range(0, whole.num_rows, step)
+        ]
+
+    def next_seq(self) -> int:
+        self.seq += 1
+        return self.seq - 1
+
+
+class _Router:
+    """One outgoing edge."""
+
+    def __init__(self, route: OutputRoute, max_parallelism: int, first_target: int) -> None:
+        self.route = route
+        self.buffers = [_ChannelBuffer(channel, hop) for channel, hop in zip(route.channels, route.hops, strict=True)]
+        self._max_parallelism = max_parallelism
+        self._following = first_target % len(self.buffers)
+
+    def send(self, batch: pa.RecordBatch) -> None:
+        width = len(self.buffers)
+        match self.route.exchange:
+            case Exchange.BROADCAST:
+                for buffer in self.buffers:
+                    buffer.add(batch)
+            case Exchange.KEY_GROUP if width > 1:
+                groups = key_groups(hash_columns(batch, self.route.key), self._max_parallelism)
+                targets = (groups.astype(np.int64) * width // self._max_parallelism).astype(np.int32)
+                for buffer, part in zip(self.buffers, partition(batch, targets, width), strict=True):
+                    if part is not None and part.num_rows:
+                        buffer.add(part)
+            case Exchange.REBALANCE if width > 1:
+                self.buffers[self._following].add(batch)
+                self._following = (self._following + 1) % width
+            case _:
+                self.buffers[0].add(batch)
+
+
+class Outputs:
+    """All outgoing edges of one subtask. ``send_of(edge)`` takes records in; the loop takes rows out."""
+
+    def __init__(self, routes: Iterable[OutputRoute], max_parallelism: int, limits: FlowLimits, subtask: int) -> None:
+        self._limits = limits
+        # Senders begin their round robin at different receivers, or all first batches would meet at one.
+        self._routers = [_Router(route, max_parallelism, subtask) for route in routes]
+        self._buffers = [buffer for router in self._routers for buffer in router.buffers]
+        self._oldest: float | None = None
+        self.records_out = 0
+
+    @property
+    def channels(self) -> frozenset[ChannelId]:
+        return frozenset(buffer.channel for buffer in self._buffers)
+
+    def sends(self) -> "list[tuple[str, str | None, _Send]]":
+        return [(router.route.source, router.route.tag, _Send(self, router)) for router in self._routers]
+
+    def has_waiting(self) -> bool:
+        return any(buffer.bytes for buffer in self._buffers)
+
+    def full(self) -> list[Row]:
+        """The payloads that are ready by size."""
+        limit = self._limits.payload_bytes
+        return [row for buffer in self._buffers if buffer.bytes >= limit for row in buffer.take(limit)]
+
+    def overdue(self, now: float) -> bool:
+        """Whether a record has waited its linger time; the clock starts at the first look after it came."""
+        if not self.has_waiting():
+            self._oldest = None
+            return False
+        if self._oldest is None:
+            self._oldest = now
+        return now - self._oldest >= self._limits.linger_seconds
+
+    def flush(self) -> list[Row]:
+        self._oldest = None
+        return [row for buffer in self._buffers for row in buffer.take(self._limits.payload_bytes)]
+
+    def barrier(self, checkpoint: CheckpointId, triggered_at: float) -> list[Row]:
+        """Everything gathered so far, then the barrier, on every channel."""
+        rows = self.flush()
+        rows.extend(
+            barrier_row(buffer.target, buffer.channel, buffer.next_seq(), checkpoint, triggered_at)
+            for buffer in self._buffers
+        )
+        return rows
+
+    def end(self, *, drain: bool) -> list[Row]:
+        rows = self.flush()
+        rows.extend(end_row(buffer.target, buffer.channel, buffer.next_seq(), drain=drain) for buffer in self._buffers)
+        return rows
+
+
+class _Send:
+    def __init__(self, outputs: Outputs, router: _Router) -> None:
+        self._outputs = outputs
+        self._router = router
+
+    def __call__(self, batch: pa.RecordBatch) -> None:
+        self._outputs.records_out += batch.num_rows
+        self._router.send(batch)

@@ -1,0 +1,72 @@
+"""Everything a subtask is told before it starts."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from cutwater.checkpoint.snapshot import StoredTable
+from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
+from cutwater.graph.chaining import Vertex
+from cutwater.graph.plan import InputChannel, OutputRoute
+from cutwater.operators.operator import RestoredOperator
+from cutwater.state.backend import StateBackend
+from cutwater.state.frozen import FrozenTable
+from cutwater.subtask.limits import FlowLimits
+
+Json = Any
+
+
+class Guarantee(Enum):
+    """The mode of ``Checkpointing``; without checkpointing nothing is restored."""
+
+    EXACTLY_ONCE = "exactly_once"
+    AT_LEAST_ONCE = "at_least_once"
+    AT_MOST_ONCE = "at_most_once"
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskSetup:
+    """The same on Spark and in simulation."""
+
+    job: str
+    incarnation: str
+    attempt: Attempt
+    subtask: SubtaskId
+    vertex: Vertex
+    max_parallelism: int
+    inputs: tuple[InputChannel, ...]
+    routes: tuple[OutputRoute, ...]
+    input_schemas: Mapping[int, pa.Schema]
+    """Schema of the records of each incoming edge, by edge number."""
+    backend: StateBackend
+    checkpointed: bool
+    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
+    limits: FlowLimits = field(default_factory=FlowLimits)
+    spill_folder: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskState:
+    """What the subtask starts from."""
+
+    finished: bool = False
+    splits: Sequence[Json] = ()
+    """For a source: ``{"split", "position", "ended"}`` each."""
+    operators: Mapping[str, RestoredOperator] = field(default_factory=dict)
+
+
+class TableWriter(Protocol):
+    """Stores a frozen table, on the snapshot thread. The second part is the attachment that carries it, if no file does."""
+
+    def write(self, checkpoint: CheckpointId, uid: str, table: FrozenTable) -> tuple[StoredTable, bytes | None]: ...
+
+
+class Background(Protocol):
+    """Two threads beside the loop (in simulation: two queues that the scheduler serves). Each keeps its order."""
+
+    def snapshot(self, work: Callable[[], None]) -> None: ...
+
+    def commit(self, work: Callable[[], None]) -> None: ...

@@ -1,0 +1,101 @@
+"""The asynchronous part of a snapshot: store what the cut froze, then acknowledge."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cutwater.checkpoint.snapshot import StoredOperator, SubtaskMetrics, SubtaskSnapshot
+from cutwater.control.messages import Acknowledge, Decline, ToDriver
+from cutwater.flow.clock import Clock
+from cutwater.flow.ids import CheckpointId, SubtaskId
+from cutwater.operators.operator import OperatorSnapshot
+from cutwater.subtask.chain import OperatorFailure, failures_of
+from cutwater.subtask.setup import TableWriter
+
+Json = Any
+
+
+@dataclass(frozen=True, slots=True)
+class CutTimes:
+    """Seconds, measured around the cut."""
+
+    start_delay: float
+    alignment: float
+    sync: float
+    longest_gap: float
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenCut:
+    """What the loop hands to the snapshot thread."""
+
+    checkpoint: CheckpointId
+    finished: bool
+    operators: Mapping[str, OperatorSnapshot]
+    times: CutTimes
+
+
+class Snapshotting:
+    """``store`` runs on the snapshot thread, one cut after the other."""
+
+    def __init__(
+        self,
+        subtask: SubtaskId,
+        writer: TableWriter,
+        clock: Clock,
+        send: Callable[[ToDriver], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self._subtask = subtask
+        self._writer = writer
+        self._clock = clock
+        self._send = send
+        self._fail = fail
+
+    def store(self, cut: FrozenCut) -> None:
+        """A state that cannot be stored declines the checkpoint; output that cannot be prepared fails the subtask.
+
+        The difference: declined state is covered by the next checkpoint, but rows of a transaction that was not prepared
+        would be missing from it.
+        """
+        began = self._clock.monotonic()
+        try:
+            stored, attachments = self._store_operators(cut)
+        except OperatorFailure as failure:
+            self._fail(failure)
+        except Exception as error:
+            self._send(Decline(cut.checkpoint, f"{type(error).__name__}: {error}"))
+        else:
+            snapshot = SubtaskSnapshot(self._subtask.vertex, self._subtask.index, cut.finished, stored)
+            metrics = SubtaskMetrics(
+                start_delay=cut.times.start_delay,
+                alignment=cut.times.alignment,
+                sync=cut.times.sync,
+                asynchronous=self._clock.monotonic() - began,
+                state_bytes=snapshot.size,
+                in_flight_bytes=0,
+                longest_gap=cut.times.longest_gap,
+            )
+            self._send(Acknowledge(cut.checkpoint, asdict(snapshot), asdict(metrics), attachments))
+        finally:
+            for frozen in cut.operators.values():
+                for table in frozen.tables:
+                    table.release()
+
+    def _store_operators(self, cut: FrozenCut) -> tuple[tuple[StoredOperator, ...], tuple[bytes, ...]]:
+        operators: list[StoredOperator] = []
+        attachments: list[bytes] = []
+        # Transactions first: a storage error must not keep one from being prepared.
+        inlines: dict[str, Json] = {}
+        for uid, frozen in cut.operators.items():
+            with failures_of(uid):
+                inlines[uid] = frozen.inline() if callable(frozen.inline) else frozen.inline
+        for uid, frozen in cut.operators.items():
+            tables = []
+            for table in frozen.tables:
+                stored, attachment = self._writer.write(cut.checkpoint, uid, table)
+                tables.append(stored)
+                if attachment is not None:
+                    attachments.append(attachment)
+            operators.append(StoredOperator(uid, inlines[uid], tuple(tables)))
+        return tuple(operators), tuple(attachments)

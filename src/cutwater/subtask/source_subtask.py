@@ -1,0 +1,132 @@
+"""A subtask that reads a source. Cuts between batches only, so a position is all it has to remember (rule 16)."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+from cutwater.connectors.source import Source, SourceContext
+from cutwater.control.messages import ReservePositions, TriggerCheckpoint
+from cutwater.flow.ids import CheckpointId
+from cutwater.flow.transport import Emit, Step, Wait
+from cutwater.operators.operator import OperatorSnapshot
+from cutwater.subtask.chain import failures_of
+from cutwater.subtask.setup import Guarantee, SubtaskSetup
+from cutwater.subtask.source_input import SourceBatch, SourceInput
+from cutwater.subtask.subtask import Steps, Subtask
+
+PATIENCE = timedelta(milliseconds=10)
+"""How long a reader may wait for records: a trigger waits at most this long."""
+IDLE_SECONDS = 0.005
+RESERVED_BATCHES = 16
+
+
+class SourceSubtask(Subtask):
+    def __init__(self, setup: SubtaskSetup, *args: Any, **kwargs: Any) -> None:
+        super().__init__(setup, *args, **kwargs)
+        body = setup.vertex.head.body
+        assert isinstance(body, Source)
+        self._source = body
+        self._uid = setup.vertex.head.uid
+        self._outlet = self._chain.source_outlet()
+        self._reserved: list[SourceBatch] = []
+        self._reservation = 0
+
+    def _open_input(self) -> None:
+        setup = self._setup
+        ctx = SourceContext(setup.job, self._uid, setup.subtask.index, setup.vertex.parallelism, setup.attempt)
+        self._input = SourceInput(self._source, ctx, self._state.splits)
+
+    def _abort(self, checkpoint: CheckpointId) -> None:
+        """Nothing is held for a checkpoint here."""
+
+    def idle_seconds(self) -> float | None:
+        if self._ended or not self.mailbox.started or self._reserved:
+            return None
+        return IDLE_SECONDS
+
+    def has_work(self) -> bool:
+        waits = self._reserved and self.mailbox.stored_reservation < self._reservation
+        return bool(self.mailbox.pending or self.mailbox.finished or (self._reserved and not waits))
+
+    def _on_trigger(self, trigger: TriggerCheckpoint) -> Iterator[Step]:
+        yield from self._cut(trigger.checkpoint, trigger.triggered_at, self._clock.wall(), 0.0)
+
+    def _source_snapshot(self, checkpoint: CheckpointId) -> dict[str, OperatorSnapshot]:
+        with failures_of(self._uid):
+            positions = self._input.positions()
+        self._input.remember(checkpoint)
+        return {self._uid: OperatorSnapshot(inline={"splits": positions})}
+
+    def _complete(self, checkpoint: CheckpointId) -> None:
+        super()._complete(checkpoint)
+        self.mailbox.put_completed(checkpoint)
+
+    def _work(self) -> Steps:
+        if self._ended or not self.mailbox.started:
+            return False
+        for checkpoint in self.mailbox.take_completed():
+            with failures_of(self._uid):
+                self._input.checkpoint_completed(checkpoint)
+        while (assigned := self.mailbox.take_splits()) is not None:
+            self._input.add(assigned.splits)
+        stop = self.mailbox.take_stop()
+        if stop is not None:
+            yield from self._end(drain=stop.drain)
+            return True
+        if self._setup.guarantee is Guarantee.AT_MOST_ONCE:
+            return (yield from self._work_reserved())
+        return (yield from self._work_directly())
+
+    def _work_directly(self) -> Steps:
+        asked = self._pace.rows
+        batch = self._next(asked)
+        if batch is None:
+            if not self._input.exhausted:
+                return False
+            yield from self._end(drain=True)
+            return True
+        yield from self._pass_on(batch)
+        if batch.main is None or batch.main.num_rows < asked:
+            # The source gave all it had: no more will come soon to fill the payload.
+            yield Emit(tuple(self._outputs.flush()), urgent=True)
+        return True
+
+    def _work_reserved(self) -> Steps:
+        """At most once: rows are emitted only when a restart is sure to go on behind them."""
+        if not self._reserved:
+            while len(self._reserved) < RESERVED_BATCHES and (batch := self._next(self._pace.rows)) is not None:
+                self._reserved.append(batch)
+            if not self._reserved:
+                if self._input.exhausted:
+                    yield from self._end(drain=True)
+                return self._ended
+            self._reservation += 1
+            self._send(ReservePositions(self._reservation, {"uid": self._uid, "splits": self._input.positions()}))
+        if self.mailbox.stored_reservation < self._reservation:
+            yield Wait(None)
+            return True
+        batches, self._reserved = self._reserved, []
+        for batch in batches:
+            yield from self._pass_on(batch)
+        return True
+
+    def _next(self, rows: int) -> SourceBatch | None:
+        with failures_of(self._uid):
+            return self._input.next(rows, PATIENCE)
+
+    def _pass_on(self, batch: SourceBatch) -> Iterator[Step]:
+        rows = batch.main.num_rows if batch.main is not None else 0
+
+        def emit() -> None:
+            if batch.main is not None:
+                self._outlet.emit(batch.main)
+            for tag, side in batch.side.items():
+                self._outlet.emit_side(tag, side)
+
+        self._slice(rows, emit)
+        yield from self._send_ready()
+
+    def close(self) -> None:
+        super().close()
+        if hasattr(self, "_input"):
+            self._input.close()

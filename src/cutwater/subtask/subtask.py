@@ -1,0 +1,259 @@
+"""One subtask: what it does with rows, messages and time. Never blocks, so it runs under a simulated scheduler too.
+
+``open`` and ``steps`` belong to the loop; ``on_message`` to the control thread; ``intake.offer`` to the reader.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator
+
+from cutwater.control.messages import (
+    AbortCheckpoint, AssignSplits, CheckpointCompleted, Committed, Finish, InputEnded, PauseChannel, Progress,
+    ReservationStored, ResumeChannel, Running, StartProcessing, StopSources, ToDriver, ToSubtask, TriggerCheckpoint,
+)  # fmt: skip
+from cutwater.flow.clock import Clock
+from cutwater.flow.ids import CheckpointId
+from cutwater.flow.key_groups import KeyGroupRange, key_group_range
+from cutwater.flow.transport import Emit, Step, Wait
+from cutwater.operators.operator import DriverPort, OperatorContext, OperatorSnapshot
+from cutwater.subtask.chain import Chain
+from cutwater.subtask.gap import LoopGap
+from cutwater.subtask.mailbox import Mailbox
+from cutwater.subtask.outputs import Outputs
+from cutwater.subtask.pace import Pace
+from cutwater.subtask.setup import Background, Guarantee, SubtaskSetup, SubtaskState, TableWriter
+from cutwater.subtask.snapshotting import CutTimes, FrozenCut, Snapshotting
+
+Steps = Generator[Step, None, bool]
+"""Yields what the transport must do; returns whether any work was done."""
+
+
+class Subtask(ABC):
+    def __init__(
+        self,
+        setup: SubtaskSetup,
+        state: SubtaskState,
+        *,
+        send: Callable[[ToDriver], None],
+        background: Background,
+        writer: TableWriter,
+        clock: Clock,
+    ) -> None:
+        self._setup = setup
+        self._state = state
+        self._send = send
+        self._background = background
+        self._clock = clock
+        self.mailbox = Mailbox()
+        self._outputs = Outputs(setup.routes, setup.max_parallelism, setup.limits, setup.subtask.index)
+        self._chain = Chain(setup.vertex, self._outputs.sends())
+        self._snapshotting = Snapshotting(setup.subtask, writer, clock, send, self.mailbox.fail)
+        self._pace = Pace(setup.limits.slice_seconds, setup.limits.max_slice_rows)
+        self._gap = LoopGap()
+        self._ended = False
+        self.records_in = 0
+
+    # --- the control thread -------------------------------------------------------------------------------------------
+
+    def on_message(self, message: ToSubtask) -> None:
+        match message:
+            case StartProcessing():
+                self.mailbox.set_flag(started=True)
+            case TriggerCheckpoint():
+                self.mailbox.put_trigger(message)
+            case AbortCheckpoint(checkpoint, _):
+                self.mailbox.drop_trigger(checkpoint)
+                self._abort(checkpoint)
+            case CheckpointCompleted(checkpoint):
+                self._background.commit(lambda: self._complete(checkpoint))
+            case PauseChannel(channel):
+                self.mailbox.set_paused(channel, paused=True)
+            case ResumeChannel(channel):
+                self.mailbox.set_paused(channel, paused=False)
+            case AssignSplits():
+                self.mailbox.put_splits(message)
+            case StopSources():
+                self.mailbox.put_stop(message)
+            case ReservationStored(number):
+                self.mailbox.set_stored_reservation(number)
+            case Finish():
+                self.mailbox.set_flag(finished=True)
+            case _:
+                pass
+
+    @abstractmethod
+    def _abort(self, checkpoint: CheckpointId) -> None: ...
+
+    # --- the commit thread --------------------------------------------------------------------------------------------
+
+    def _complete(self, checkpoint: CheckpointId) -> None:
+        try:
+            self._chain.complete(checkpoint)
+        except Exception as error:
+            self.mailbox.fail(error)
+        else:
+            self._send(Committed(checkpoint))
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
+    def open(self, driver: DriverPort) -> None:
+        """Restore, open every operator, commit restored output; then report for duty."""
+        own = key_group_range(self._setup.subtask.index, self._setup.vertex.parallelism, self._setup.max_parallelism)
+
+        def context(uid: str, name: str) -> OperatorContext:
+            return self._context(uid, name, own, driver)
+
+        self._chain.open(context)
+        self._open_input()
+        self._send(Running())
+
+    def _open_input(self) -> None:
+        """For a source: prepare its splits."""
+
+    def steps(self) -> Iterator[Step]:
+        """Runs until the driver says Finish. Every iteration looks at the mailbox before it takes more work."""
+        if self._state.finished:
+            yield from self._end(drain=False)
+        while not self.mailbox.finished:
+            self.mailbox.raise_failure()
+            trigger = self.mailbox.take_trigger()
+            if trigger is not None:
+                yield from self._on_trigger(trigger)
+                continue
+            if self._paused():
+                yield Wait(None)
+                continue
+            worked = yield from self._work()
+            worked = (yield from self._fire_timers()) or worked
+            yield from self._send_ready() if worked else self._rest()
+        self.mailbox.raise_failure()
+
+    def close(self) -> None:
+        self._chain.close()
+
+    @abstractmethod
+    def _work(self) -> Steps:
+        """One slice of work, if there is any."""
+
+    @abstractmethod
+    def idle_seconds(self) -> float | None:
+        """How long to rest when there was no work; None: until something changes."""
+
+    @abstractmethod
+    def has_work(self) -> bool:
+        """Asked under the mailbox's lock before the loop rests: True if it must not."""
+
+    @abstractmethod
+    def _on_trigger(self, trigger: TriggerCheckpoint) -> Iterator[Step]: ...
+
+    def _source_snapshot(self, checkpoint: CheckpointId) -> dict[str, OperatorSnapshot]:
+        return {}
+
+    def _paused(self) -> bool:
+        return bool(self.mailbox.paused)
+
+    def _fire_timers(self) -> Steps:
+        due = self._chain.next_timer()
+        now = int(self._clock.wall() * 1000)
+        if due is None or due > now or self._ended:
+            return False
+        self._chain.on_processing_time(now)
+        yield from self._send_ready()
+        return True
+
+    def _send_ready(self) -> Iterator[Step]:
+        full = self._outputs.full()
+        if full:
+            yield Emit(tuple(full), urgent=False)
+        elif self._outputs.overdue(self._clock.monotonic()):
+            yield Emit(tuple(self._outputs.flush()), urgent=True)
+
+    def _rest(self) -> Iterator[Step]:
+        """Nothing to do: nobody waits for records that this subtask could send now."""
+        yield Emit(tuple(self._outputs.flush()), urgent=True)
+        seconds = self.idle_seconds()
+        timer = None if self._ended else self._chain.next_timer()
+        if timer is not None:
+            until = max(0.0, timer / 1000 - self._clock.wall())
+            seconds = until if seconds is None else min(seconds, until)
+        yield Wait(seconds)
+
+    def _cut(self, checkpoint: CheckpointId, triggered_at: float, seen_at: float, alignment: float) -> Iterator[Step]:
+        """Freeze, hand over to the snapshot thread, send the barrier on; nothing is processed in between."""
+        if not self._ended:
+            self._chain.before_barrier()
+        began = self._clock.monotonic()
+        frozen = {**self._source_snapshot(checkpoint), **self._chain.snapshot(checkpoint)}
+        if self._setup.guarantee is Guarantee.AT_MOST_ONCE:
+            frozen = {uid: _without_tables(snapshot) for uid, snapshot in frozen.items()}
+        times = CutTimes(
+            start_delay=max(0.0, seen_at - triggered_at),
+            alignment=alignment,
+            sync=self._clock.monotonic() - began,
+            longest_gap=self._gap.take(),
+        )
+        self.mailbox.cut(checkpoint)
+        cut = FrozenCut(checkpoint, self._ended, frozen, times)
+        self._background.snapshot(lambda: self._snapshotting.store(cut))
+        if not self._ended:
+            yield Emit(tuple(self._outputs.barrier(checkpoint, triggered_at)), urgent=True)
+
+    def _end(self, *, drain: bool) -> Iterator[Step]:
+        """All input was processed: pass END on, once; live on, acknowledge, and wait for Finish (rule 20)."""
+        if not self._state.finished:
+            self._chain.end_of_input(drain=drain)
+        self._ended = True
+        yield Emit(tuple(self._outputs.end(drain=drain)), urgent=True)
+        self._send(self.progress())
+        self._send(InputEnded())
+
+    def progress(self) -> Progress:
+        return Progress(
+            records_in=self.records_in,
+            records_out=self._outputs.records_out,
+            longest_gap=self._gap.longest,
+            held_bytes=self.held_bytes,
+            inbox_bytes=self.inbox_bytes,
+        )
+
+    @property
+    def held_bytes(self) -> int:
+        return 0
+
+    @property
+    def inbox_bytes(self) -> int:
+        return 0
+
+    def _slice(self, rows: int, process: Callable[[], None]) -> None:
+        """One slice, measured: its length sets the next one's, and the longest is what a trigger may wait for."""
+        began = self._clock.monotonic()
+        process()
+        seconds = self._clock.monotonic() - began
+        self._pace.observe(rows, seconds)
+        self._gap.longest = max(self._gap.longest, seconds)
+        self.records_in += rows
+
+    def _context(self, uid: str, name: str, own: KeyGroupRange, driver: DriverPort) -> OperatorContext:
+        setup = self._setup
+        return OperatorContext(
+            job=setup.job,
+            uid=uid,
+            name=name,
+            subtask=setup.subtask.index,
+            parallelism=setup.vertex.parallelism,
+            max_parallelism=setup.max_parallelism,
+            attempt=setup.attempt,
+            incarnation=setup.incarnation,
+            key_groups=own,
+            backend=setup.backend,
+            now=lambda: int(self._clock.wall() * 1000),
+            restored=self._state.operators.get(uid),
+            checkpointed=setup.checkpointed,
+            driver=driver,
+        )
+
+
+def _without_tables(snapshot: OperatorSnapshot) -> OperatorSnapshot:
+    """At most once keeps no state; the frozen tables are let go at once."""
+    for table in snapshot.tables:
+        table.release()
+    return OperatorSnapshot(inline=snapshot.inline)
