@@ -6,10 +6,12 @@
     │   └── PlanError          a pipeline that cannot run as it stands (slots, session, duplicate uids)
     ├── StorageError           the checkpoint storage refused or lost something
     │   ├── StorageInUse       another living driver owns this folder
+    │   ├── UncertainWrite     a write failed so late that the file may or may not be stored
     │   └── DamagedCheckpoint  a stored file does not match its checksum
     ├── RestoreError           the stored state does not fit this program
     ├── ControlError           the control channel between driver and subtasks broke
     ├── DataError              a record that does not fit, at run time
+    ├── UserCodeError          the user's function raised; says on which line and for which row
     └── JobFailed              the job ended in failure; the first line is the root cause
 
 A message names what was wrong, where, and what to do.
@@ -40,6 +42,10 @@ class StorageInUse(StorageError):
     """Another living driver holds this job's folder."""
 
 
+class UncertainWrite(StorageError):
+    """It is unknown whether the file was stored: whoever gets this must not delete anything the file may refer to."""
+
+
 class DamagedCheckpoint(StorageError):
     """A checkpoint's file is missing or does not match its checksum."""
 
@@ -54,6 +60,14 @@ class ControlError(CutwaterError):
 
 class DataError(CutwaterError):
     """A record that does not fit, at run time: names operator, column and value."""
+
+
+class UserCodeError(CutwaterError):
+    """The user's function raised: ``user_line`` is ``"file.py:12"``, the original is ``__cause__``."""
+
+    def __init__(self, message: str, user_line: str | None = None) -> None:
+        super().__init__(message)
+        self.user_line = user_line
 
 
 class JobFailed(CutwaterError):

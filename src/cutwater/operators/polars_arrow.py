@@ -1,0 +1,125 @@
+"""Between Arrow and Polars: the same types in every batch, and no value changed on the way."""
+
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from cutwater.errors import DataError, SchemaError
+from cutwater.schema import missing_column
+
+
+def frame_of(batch: pa.RecordBatch) -> pl.DataFrame:
+    """The batch for Polars; numbers are not copied."""
+    frame = pl.from_arrow(batch, rechunk=False)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def stable_schema(frame: pl.DataFrame, where: str) -> pa.Schema:
+    """The Arrow schema that results of this kind have in every batch."""
+    return pa.schema(
+        [pa.field(field.name, _stable(field.type, field.name, where)) for field in frame.head(0).to_arrow().schema]
+    )
+
+
+def _stable(data_type: pa.DataType, column: str, where: str) -> pa.DataType:
+    """Spark's nearest type: Polars has large strings, unsigned numbers and other units of time."""
+    match data_type:
+        case pa.ListType() | pa.LargeListType() | pa.FixedSizeListType():
+            return pa.list_(_stable(data_type.value_type, column, where))
+        case pa.StructType():
+            fields = [data_type.field(i) for i in range(data_type.num_fields)]
+            return pa.struct([pa.field(field.name, _stable(field.type, column, where)) for field in fields])
+        case pa.MapType():
+            return pa.map_(_stable(data_type.key_type, column, where), _stable(data_type.item_type, column, where))
+        case pa.DictionaryType():
+            return _stable(data_type.value_type, column, where)
+        case pa.TimestampType():
+            return pa.timestamp("us", data_type.tz)
+        case pa.Decimal128Type() | pa.Decimal256Type():
+            return pa.decimal128(min(data_type.precision, 38), data_type.scale)
+    if pa.types.is_null(data_type):
+        raise SchemaError(f"{where}: column {column!r} is always null and has no type; give it one with .cast(...)")
+    return _SPARKS.get(data_type, data_type)
+
+
+_SPARKS: dict[pa.DataType, pa.DataType] = {
+    pa.large_string(): pa.string(),
+    pa.string_view(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.int64(),
+}
+
+
+def fitted(frame: pl.DataFrame, schema: pa.Schema, where: str) -> pa.RecordBatch:
+    """The frame as one batch of ``schema``. DataError, naming column and both types, if that would change a value."""
+    unknown = [name for name in frame.columns if name not in schema.names]
+    if unknown:
+        raise DataError(f"{where}: the result has {missing_column(unknown[0], schema.names, 'the schema')}")
+    table = frame.to_arrow()
+    return pa.RecordBatch.from_arrays([_fitted_column(table, field, where) for field in schema], schema=schema)
+
+
+def _fitted_column(table: pa.Table, field: "pa.Field[Any]", where: str) -> "pa.Array[Any]":
+    if field.name not in table.column_names:
+        raise DataError(missing_column(field.name, table.column_names, f"{where}: the result"))
+    column = table.column(field.name)
+    if not _may_become(column.type, field.type):
+        raise DataError(
+            f"{where}: column {field.name!r} is {column.type} in the result, but {field.type} in the schema"
+        )
+    try:
+        cast = column if column.type == field.type else column.cast(field.type)
+    except pa.ArrowException as error:
+        raise DataError(
+            f"{where}: column {field.name!r} is {column.type} in the result, {field.type} in the schema, and has a value "
+            f"that does not fit: {error}"
+        ) from None
+    if cast.null_count and not field.nullable:
+        raise DataError(f"{where}: column {field.name!r} is NOT NULL in the schema, but the result has nulls in it")
+    chunks = cast.chunks
+    return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks or [pa.array([], field.type)])
+
+
+def _may_become(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether the types mean the same thing in another width, unit or encoding. Values are checked by the cast."""
+    types = pa.types
+    match given, wanted:
+        case (_, _) if given == wanted or types.is_null(given):
+            return True
+        case (pa.DictionaryType(), _):
+            return _may_become(given.value_type, wanted)
+        case (pa.ListType() | pa.LargeListType() | pa.FixedSizeListType(), pa.ListType() | pa.LargeListType()):
+            return _may_become(given.value_type, wanted.value_type)
+        case (pa.StructType(), pa.StructType()):
+            return _names(given) == _names(wanted) and all(
+                _may_become(given.field(i).type, wanted.field(i).type) for i in range(given.num_fields)
+            )
+        case (pa.MapType(), pa.MapType()):
+            return _may_become(given.key_type, wanted.key_type) and _may_become(given.item_type, wanted.item_type)
+        case (pa.TimestampType(), pa.TimestampType()):
+            return bool(given.tz == wanted.tz)
+    return (
+        (types.is_integer(given) and (types.is_integer(wanted) or types.is_floating(wanted)))
+        or (types.is_floating(given) and types.is_floating(wanted))
+        or (_is_text(given) and _is_text(wanted))
+        or (_is_bytes(given) and _is_bytes(wanted))
+        or (types.is_decimal(given) and types.is_decimal(wanted))
+    )
+
+
+def _names(struct: pa.StructType) -> list[str]:
+    return [struct.field(i).name for i in range(struct.num_fields)]
+
+
+def _is_text(data_type: pa.DataType) -> bool:
+    return data_type in (pa.string(), pa.large_string(), pa.string_view())
+
+
+def _is_bytes(data_type: pa.DataType) -> bool:
+    return data_type in (pa.binary(), pa.large_binary(), pa.binary_view())

@@ -1,0 +1,87 @@
+"""Map, flat map and filter with a Python function that sees one row at a time."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from operator import length_hint
+from typing import Any
+
+import pyarrow as pa
+
+from cutwater.operators.operator import Collector, Operator, OperatorContext
+from cutwater.operators.user_code import user_error
+from cutwater.rows import Row, batch_of, rows_of
+from cutwater.schema import SchemaLike, arrow_schema
+
+
+class _RowFunction(Operator):
+    """A stateless operator around one function."""
+
+    verb: str
+
+    def __init__(self, fn: Callable[[Row], Any]) -> None:
+        self.fn = fn
+        self.where = self.verb
+
+    def open(self, ctx: OperatorContext) -> None:
+        self.where = f"{self.verb} {ctx.name!r} ({ctx.uid})"
+
+    def _run(
+        self, batch: pa.RecordBatch, over: Callable[[Callable[[Row], Any], Iterator[Row]], Iterable[Any]]
+    ) -> list[Any]:
+        """All results for the batch, computed in C loops; the row in hand is found only when the function raised."""
+        rows = rows_of(batch)
+        remaining = iter(rows)
+        try:
+            return list(over(self.fn, remaining))
+        except Exception as error:
+            raise user_error(error, self.where, rows[len(rows) - length_hint(remaining) - 1]) from error
+
+
+class Map(_RowFunction):
+    """One result for each row."""
+
+    verb = "map"
+
+    def __init__(self, fn: Callable[[Row], Any], schema: SchemaLike) -> None:
+        super().__init__(fn)
+        self.schema = arrow_schema(schema, f"{self.verb}'s schema")
+
+    def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
+        return self.schema
+
+    def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
+        if batch.num_rows:
+            out.emit(batch_of(self._run(batch, map), self.schema, self.where))
+
+
+class FlatMap(Map):
+    """Any number of results for each row: the function returns or yields them; None stands for none."""
+
+    verb = "flat_map"
+
+    def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
+        results = self._run(batch, _flat)
+        if results:
+            out.emit(batch_of(results, self.schema, self.where))
+
+
+def _flat(fn: Callable[[Row], Any], rows: Iterator[Row]) -> Iterable[Any]:
+    return chain.from_iterable(() if results is None else results for results in map(fn, rows))
+
+
+class Filter(_RowFunction):
+    """The rows for which the function returns something true."""
+
+    verb = "filter"
+
+    def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
+        kept = self._run(batch, _true)
+        if all(kept):
+            if kept:
+                out.emit(batch)
+        elif any(kept):
+            out.emit(batch.filter(pa.array(kept, pa.bool_())))
+
+
+def _true(fn: Callable[[Row], Any], rows: Iterator[Row]) -> Iterable[bool]:
+    return map(bool, map(fn, rows))

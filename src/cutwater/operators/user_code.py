@@ -1,0 +1,28 @@
+"""Failures of the user's own functions, told so that the user finds the line."""
+
+import sysconfig
+from pathlib import Path
+from traceback import extract_tb
+from types import TracebackType
+
+from cutwater.errors import UserCodeError
+from cutwater.rows import shortened
+
+_OURS = str(Path(__file__).resolve().parents[1]) + "/"
+_LIBRARIES = tuple({sysconfig.get_path(name) + "/" for name in ("stdlib", "purelib", "platlib")})
+
+
+def user_error(error: BaseException, where: str, row: object = None) -> UserCodeError:
+    """``error``, raised by a function of the user for ``row``, as ours. Raise it ``from error``."""
+    line = user_line(error.__traceback__)
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    at = f" at {line}" if line else ""
+    seen = f", for the row {shortened(row)}" if row is not None else ""
+    return UserCodeError(f"{where}: {text}{at}{seen}", line)
+
+
+def user_line(traceback: TracebackType | None) -> str | None:
+    """``"file.py:12"`` of the innermost frame that the user wrote: not ours and, if there is another, no library's."""
+    frames = [frame for frame in extract_tb(traceback) if not frame.filename.startswith(_OURS)]
+    written = [frame for frame in frames if not frame.filename.startswith((*_LIBRARIES, "<frozen"))] or frames
+    return f"{Path(written[-1].filename).name}:{written[-1].lineno}" if written else None

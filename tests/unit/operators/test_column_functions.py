@@ -1,0 +1,212 @@
+"""Select, with_columns, filter and map_batches on whole columns."""
+
+import pickle
+from datetime import UTC, datetime
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from cutwater.errors import ConfigError, DataError, SchemaError, UserCodeError
+from cutwater.operators.column_functions import FilterExpression, MapBatches, Select, WithColumns
+from cutwater.operators.operator import Operator
+from cutwater.rows import batch_of
+from cutwater.schema import arrow_schema
+
+WORDS = arrow_schema("word string, n long")
+
+
+class Collected:
+    """A collector that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.batches: list[pa.RecordBatch] = []
+
+    def emit(self, batch: pa.RecordBatch) -> None:
+        self.batches.append(batch)
+
+    def emit_side(self, tag: str, batch: pa.RecordBatch) -> None:
+        raise AssertionError(f"nothing should go to {tag}")
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        return [tuple(row.values()) for batch in self.batches for row in batch.to_pylist()]
+
+
+def run(operator: Operator, *rows: tuple[Any, ...], schema: pa.Schema = WORDS) -> Collected:
+    """Runs a batch, and checks that what comes out is what the operator declared."""
+    declared = operator.output_schema([schema])
+    out = Collected()
+    operator.process(batch_of(list(rows), schema, "test"), 0, out)
+    assert all(batch.schema == declared for batch in out.batches)
+    return out
+
+
+def test_select_takes_names_expressions_and_sql() -> None:
+    select = Select("word", pl.col("n") + 1, "upper(word) AS loud", big=pl.col("n") > 1)
+    out = run(select, ("a", 1), ("b", 2))
+    assert out.rows() == [("a", 2, "A", False), ("b", 3, "B", True)]
+    assert select.output_schema([WORDS]) == arrow_schema("word string, n long, loud string, big boolean")
+
+
+def test_a_literal_alone_has_a_row_for_each_input_row() -> None:
+    assert run(Select(pl.lit("x").alias("x")), ("a", 1), ("b", 2)).rows() == [("x",), ("x",)]
+
+
+def test_columns_may_be_swapped_and_selected_by_pattern() -> None:
+    assert run(Select(pl.col("n").alias("word"), pl.col("word").alias("n")), ("a", 1)).rows() == [(1, "a")]
+    assert run(Select(pl.all().exclude("n")), ("a", 1)).rows() == [("a",)]
+
+
+def test_a_name_that_is_no_sql_identifier_is_a_column_if_there_is_one() -> None:
+    assert run(Select("my col"), (1,), schema=arrow_schema("`my col` long")).rows() == [(1,)]
+
+
+def test_plain_columns_pass_through_as_the_same_buffers() -> None:
+    batch = batch_of([("a", 1)], WORDS, "test")
+    out = Collected()
+    Select("word", pl.col("n") + 1).process(batch, 0, out)
+    (before, after) = (given.column("word").buffers()[2] for given in (batch, out.batches[0]))
+    assert before is not None
+    assert after is not None
+    assert before.address == after.address
+
+
+def test_with_columns_replaces_in_place_and_adds_behind() -> None:
+    operator = WithColumns(n=pl.col("n") * 2, length="length(word)")
+    assert run(operator, ("abc", 1)).rows() == [("abc", 2, 3)]
+    assert operator.output_schema([WORDS]) == arrow_schema("word string, n long, length long")
+
+
+def test_types_are_the_same_in_every_batch_and_are_sparks() -> None:
+    schema = arrow_schema("w string, t timestamp, b binary")
+    operator = Select(
+        pl.col("w").str.len_chars().alias("unsigned"),
+        pl.col("w").str.split(" ").alias("parts"),
+        pl.col("t").dt.truncate("1h"),
+        pl.struct("w", "b").alias("s"),
+        pl.col("w").cast(pl.Categorical).alias("c"),
+    )
+    moment = datetime(2024, 5, 1, 12, 30, tzinfo=UTC)
+    out = run(operator, ("a b", moment, b"x"), schema=schema)
+    assert operator.output_schema([schema]) == arrow_schema(
+        "unsigned long, parts array<string>, t timestamp, s struct<w:string,b:binary>, c string"
+    )
+    assert out.rows() == [(3, ["a", "b"], moment.replace(minute=0), {"w": "a b", "b": b"x"}, "a b")]
+
+
+def test_maps_pass_through() -> None:
+    schema = arrow_schema("m map<string,long>, n long")
+    assert run(WithColumns(n=pl.col("n") + 1), ({"a": 1}, 1), schema=schema).rows() == [([("a", 1)], 2)]
+
+
+def test_not_null_columns_that_pass_through_stay_so() -> None:
+    schema = arrow_schema("word string not null, n long")
+    assert Select("word").output_schema([schema]) == arrow_schema("word string not null")
+    assert run(WithColumns(n=pl.col("n") + 1), ("a", 1), schema=schema).rows() == [("a", 2)]
+
+
+@pytest.mark.parametrize("operator", [Select("wrd"), WithColumns(x=pl.col("wrd")), FilterExpression("wrd > 1")])
+def test_an_unknown_column_is_named_with_those_that_exist(operator: Operator) -> None:
+    with pytest.raises(SchemaError, match=r"no column 'wrd' \(did you mean 'word'\?\); available: word, n"):
+        operator.output_schema([WORDS])
+
+
+@pytest.mark.parametrize(
+    ("operator", "says"),
+    [
+        (Select("n >"), "select: the SQL 'n >' cannot be read"),
+        (Select(pl.col("n").str.to_uppercase()), "select: .*expected `String`"),
+        (Select("n", pl.col("word").alias("n")), "select: two expressions give the same column"),
+        (Select(pl.lit(None).alias("x")), "column 'x' is always null"),
+        (WithColumns(x=17), "with_columns: 17 is neither"),  # type: ignore[arg-type]
+        (FilterExpression("n + 1"), r"filter: 'n \+ 1' gives int64, not one boolean"),
+    ],
+)
+def test_what_cannot_work_is_refused_when_the_pipeline_is_written(operator: Operator, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        operator.output_schema([WORDS])
+
+
+@pytest.mark.parametrize(
+    "expression", ["sum(n)", pl.col("n") - pl.col("n").shift(), "count(*)", pl.sum("n").over("word")]
+)
+def test_an_expression_over_several_rows_is_refused_because_batches_are_accidental(expression: Any) -> None:
+    with pytest.raises(ConfigError, match="looks at several rows at once"):
+        WithColumns(x=expression).output_schema([WORDS])
+    with pytest.raises(ConfigError, match="looks at several rows at once"):
+        FilterExpression(expression).output_schema([WORDS])
+
+
+def test_lists_of_one_row_may_be_summed() -> None:
+    operator = Select(pl.col("l").list.eval(pl.element().sum()), total=pl.col("l").list.sum())
+    assert run(operator, ([1, 2],), schema=arrow_schema("l array<long>")).rows() == [([3], 3)]
+
+
+def test_an_expression_that_changes_the_number_of_rows_is_refused() -> None:
+    with pytest.raises(ConfigError, match="changes the number of rows"):
+        Select(pl.col("word").str.split(" ").explode()).output_schema([WORDS])
+
+
+def test_nothing_to_compute_is_refused() -> None:
+    with pytest.raises(ConfigError, match="at least one"):
+        Select()
+    with pytest.raises(ConfigError, match="at least one"):
+        WithColumns()
+
+
+@pytest.mark.parametrize("condition", ["n > 1", pl.col("n") > 1])
+def test_filter_keeps_what_is_true_and_drops_null(condition: Any) -> None:
+    assert run(FilterExpression(condition), ("a", 1), ("b", 2), ("c", None)).rows() == [("b", 2)]
+
+
+def test_filter_emits_the_same_batch_when_all_stay_and_none_when_none_does() -> None:
+    out = Collected()
+    batch = batch_of([("a", 1)], WORDS, "test")
+    FilterExpression("n > 0").process(batch, 0, out)
+    assert out.batches[0] is batch
+    assert run(FilterExpression("n > 5"), ("a", 1)).batches == []
+    assert run(FilterExpression("true"), ("a", 1)).rows() == [("a", 1)]
+
+
+def test_map_batches_sees_and_returns_frames_and_columns_are_put_in_order() -> None:
+    operator = MapBatches(lambda df: df.select(twice=pl.col("n") * 2, word="word"), "word string, twice int")
+    assert run(operator, ("a", 1), ("b", 2)).rows() == [("a", 2), ("b", 4)]
+
+
+@pytest.mark.parametrize(
+    ("fn", "says"),
+    [
+        (lambda df: df.select("word"), "no column 'n'; available: word"),
+        (lambda df: df.with_columns(m=1), "the result has the schema: no column 'm'"),
+        (
+            lambda df: df.with_columns(n=pl.lit("x")),
+            "column 'n' is (large_)?string.* in the result, but int32 in the schema",
+        ),
+        (lambda df: df.with_columns(n=pl.lit(1.0)), "column 'n' is double in the result, but int32 in the schema"),
+        (lambda df: df.with_columns(n=pl.lit(2**40)), "column 'n' is int64 .* int32 .*does not fit"),
+        (lambda df: None, "returned a NoneType"),
+    ],
+)
+def test_a_frame_that_does_not_fit_its_schema_is_named(fn: Any, says: str) -> None:
+    with pytest.raises(DataError, match=f"map_batches: .*{says}"):
+        run(MapBatches(fn, "word string, n int"), ("a", 1))
+
+
+def test_an_exception_in_map_batches_names_the_users_line() -> None:
+    with pytest.raises(UserCodeError, match="ColumnNotFoundError") as raised:
+        run(MapBatches(lambda df: df.select("nope"), WORDS), ("a", 1))
+    assert str(raised.value.user_line).startswith("test_column_functions.py:")
+
+
+def test_a_value_that_fails_at_run_time_is_a_data_error() -> None:
+    with pytest.raises(DataError, match="select: "):
+        run(Select(pl.col("word").cast(pl.Int64)), ("abc", 1))
+
+
+def test_operators_travel_to_the_workers_also_after_their_schema_was_asked_for() -> None:
+    for operator in (Select("word", pl.col("n") + 1), WithColumns(n="n + 1"), FilterExpression(pl.col("n") > 0)):
+        operator.output_schema([WORDS])
+        again = pickle.loads(cloudpickle.dumps(operator))  # noqa: S301 (our own bytes)
+        assert len(run(again, ("a", 1)).rows()) == 1
