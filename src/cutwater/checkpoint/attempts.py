@@ -1,0 +1,55 @@
+"""Attempts: who may publish, and which checkpoints of its predecessors count."""
+
+import json
+from dataclasses import asdict, dataclass
+
+from cutwater.flow.ids import Attempt, CheckpointId
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What the user restored by path: older than all checkpoints of its own that the job has taken since.
+
+    ``after``: the highest id of the job when it was restored. What was committed up to there, the user chose to repeat.
+    """
+
+    path: str
+    after: CheckpointId
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    """What an attempt starts from. Written once, after the attempt's number fenced the older ones, before anything runs.
+
+    ``accepted``: the completed checkpoints of this incarnation that were there; whatever an older attempt publishes
+    later is void. ``highest_id``: every id above it belongs to this attempt. ``base`` is handed on until
+    the incarnation ends or the user restores another path.
+    """
+
+    attempt: Attempt
+    incarnation: str
+    accepted: tuple[CheckpointId, ...]
+    highest_id: CheckpointId
+    base: Base | None = None
+
+    def counts(self, checkpoint: CheckpointId, published_by: Attempt, incarnation: str) -> bool:
+        """Whether a published checkpoint may be restored as one of this job's own."""
+        if incarnation != self.incarnation:
+            return False
+        return published_by >= self.attempt or checkpoint in self.accepted
+
+    def may_be_ours(self, checkpoint: CheckpointId) -> bool:
+        """The same for a checkpoint whose metadata cannot be read."""
+        return checkpoint in self.accepted or checkpoint > self.highest_id
+
+
+def encode_attempt(record: AttemptRecord) -> bytes:
+    return json.dumps(asdict(record)).encode()
+
+
+def decode_attempt(content: bytes) -> AttemptRecord:
+    value = json.loads(content)
+    accepted = tuple(CheckpointId(each) for each in value["accepted"])
+    base = None if value["base"] is None else Base(value["base"]["path"], CheckpointId(value["base"]["after"]))
+    highest = CheckpointId(value["highest_id"])
+    return AttemptRecord(Attempt(value["attempt"]), value["incarnation"], accepted, highest, base)

@@ -1,0 +1,174 @@
+"""A completed checkpoint: everything a restore has to know, and how it stands in its metadata file.
+
+The file is JSON and carries the checksum of its own content, so that a damaged one is told from a valid one.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from cutwater.checkpoint.snapshot import StoredOperator, StoredTable, SubtaskMetrics, SubtaskSnapshot
+from cutwater.checkpoint.statistics import CheckpointKind
+from cutwater.errors import DamagedCheckpoint, RestoreError
+from cutwater.flow.ids import Attempt, CheckpointId
+
+Json = Any
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class VertexShape:
+    """One chain of operators as far as restoring is concerned."""
+
+    vertex: str
+    uids: tuple[str, ...]
+    parallelism: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskRecord:
+    snapshot: SubtaskSnapshot
+    metrics: SubtaskMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedCheckpoint:
+    """``folder`` is its place in its storage (``""``: the storage's root); every file name is relative to the storage.
+
+    ``triggered_at`` is in seconds since the epoch, ``duration`` in seconds from the trigger to the last acknowledgement.
+    """
+
+    job: str
+    incarnation: str
+    attempt: Attempt
+    id: CheckpointId
+    kind: CheckpointKind
+    unaligned: bool
+    folder: str
+    triggered_at: float
+    duration: float
+    max_parallelism: int
+    graph: tuple[VertexShape, ...]
+    subtasks: tuple[SubtaskRecord, ...]
+    label: str | None = None
+
+    @property
+    def size(self) -> int:
+        return sum(record.snapshot.size for record in self.subtasks)
+
+    def tables(self) -> Iterator[StoredTable]:
+        for record in self.subtasks:
+            for operator in record.snapshot.operators:
+                yield from operator.tables
+
+    def has_committables(self) -> bool:
+        """Whether a sink makes output visible when this checkpoint is announced."""
+        inlines = (operator.inline for record in self.subtasks for operator in record.snapshot.operators)
+        return any(isinstance(inline, Mapping) and inline.get("committables") for inline in inlines)
+
+    def in_folder(self, folder: str) -> "CompletedCheckpoint":
+        """The same checkpoint seen from a storage in which its folder is ``folder``: its files are named anew."""
+        old = f"{self.folder}/" if self.folder else ""
+        new = f"{folder}/" if folder else ""
+
+        def moved(table: StoredTable) -> StoredTable:
+            return replace(table, file=new + table.file.removeprefix(old))
+
+        def operators(snapshot: SubtaskSnapshot) -> tuple[StoredOperator, ...]:
+            return tuple(replace(each, tables=tuple(map(moved, each.tables))) for each in snapshot.operators)
+
+        records = (
+            replace(each, snapshot=replace(each.snapshot, operators=operators(each.snapshot))) for each in self.subtasks
+        )
+        return replace(self, folder=folder, subtasks=tuple(records))
+
+
+def snapshot_to_json(snapshot: SubtaskSnapshot) -> Json:
+    return asdict(snapshot)
+
+
+def snapshot_from_json(value: Json) -> SubtaskSnapshot:
+    operators = (
+        StoredOperator(each["uid"], each["inline"], tuple(StoredTable(**table) for table in each["tables"]))
+        for each in value["operators"]
+    )
+    return SubtaskSnapshot(value["vertex"], value["index"], value["finished"], tuple(operators))
+
+
+def metrics_to_json(metrics: SubtaskMetrics) -> Json:
+    return asdict(metrics)
+
+
+def metrics_from_json(value: Json) -> SubtaskMetrics:
+    return SubtaskMetrics(**value)
+
+
+def to_json(checkpoint: CompletedCheckpoint) -> Json:
+    return {"format": FORMAT, **asdict(checkpoint), "kind": checkpoint.kind.value}
+
+
+def from_json(value: Json) -> CompletedCheckpoint:
+    return CompletedCheckpoint(
+        job=value["job"],
+        incarnation=value["incarnation"],
+        attempt=Attempt(value["attempt"]),
+        id=CheckpointId(value["id"]),
+        kind=CheckpointKind(value["kind"]),
+        unaligned=value["unaligned"],
+        folder=value["folder"],
+        triggered_at=value["triggered_at"],
+        duration=value["duration"],
+        max_parallelism=value["max_parallelism"],
+        graph=tuple(VertexShape(each["vertex"], tuple(each["uids"]), each["parallelism"]) for each in value["graph"]),
+        subtasks=tuple(
+            SubtaskRecord(snapshot_from_json(each["snapshot"]), metrics_from_json(each["metrics"]))
+            for each in value["subtasks"]
+        ),
+        label=value["label"],
+    )
+
+
+_BEFORE_CHECKSUM = b'{"sha256": "'
+_BEFORE_CONTENT = b'", "checkpoint": '
+_END = b"}\n"
+_CHECKSUM_LENGTH = 64
+
+
+def encode_metadata(checkpoint: CompletedCheckpoint) -> bytes:
+    """The metadata file. Its checksum covers the content byte by byte, as it is written."""
+    content = json.dumps(to_json(checkpoint), separators=(",", ":")).encode()
+    return _BEFORE_CHECKSUM + hashlib.sha256(content).hexdigest().encode() + _BEFORE_CONTENT + content + _END
+
+
+def decode_metadata(name: str, file: bytes) -> CompletedCheckpoint:
+    """Raises DamagedCheckpoint, naming ``name`` and both checksums; RestoreError for a format of another version."""
+    checksum_at = len(_BEFORE_CHECKSUM)
+    content_at = checksum_at + _CHECKSUM_LENGTH + len(_BEFORE_CONTENT)
+    whole = (
+        file.startswith(_BEFORE_CHECKSUM)
+        and file[checksum_at + _CHECKSUM_LENGTH : content_at] == _BEFORE_CONTENT
+        and file.endswith(_END)
+    )
+    if not whole:
+        raise DamagedCheckpoint(
+            f"{name} is damaged: it is not the metadata of a checkpoint ({len(file)} bytes). "
+            f"Restore another checkpoint or savepoint."
+        )
+    content = file[content_at : -len(_END)]
+    expected = file[checksum_at : checksum_at + _CHECKSUM_LENGTH].decode("ascii", "replace")
+    found = hashlib.sha256(content).hexdigest()
+    if found != expected:
+        raise DamagedCheckpoint(
+            f"{name} is damaged: its content has sha256 {found}, written was {expected}. "
+            f"Restore another checkpoint or savepoint."
+        )
+    value = json.loads(content)
+    if value["format"] != FORMAT:
+        raise RestoreError(
+            f"{name} has format {value['format']}, this version of Cutwater reads format {FORMAT}. "
+            f"Restore it with the version that wrote it."
+        )
+    return from_json(value)

@@ -1,0 +1,133 @@
+"""Every name in the checkpoint storage is formatted here and nowhere else.
+
+    <job>/lock                                      held by the living driver (local files only)
+    <job>/attempts/00000003.json                    claims attempt 3; fences every lower one
+    <job>/attempts/00000003.start.json              what attempt 3 starts from: incarnation, accepted checkpoints
+    <job>/ids/12                                    checkpoint id 12 is taken, for ever
+    <job>/chk-12/metadata.json                      checkpoint 12 is complete
+    <job>/chk-12/<vertex>+<index>+a3+<uid>+<state>.arrow
+    <job>/commits/12.json                           output of checkpoint 12 may be visible outside
+    <job>/ended/<incarnation>.json                  how the last run of that incarnation ended
+    <job>/collected/<incarnation>/<uid>/000000000012-00000.arrow
+    <job>/reservations/<incarnation>/<uid>+<index>+a3.json
+
+``+`` separates parts of a file name: ``safe_name`` never lets one through, so different parts never give the same name.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
+
+METADATA_FILE = "metadata.json"
+_LONGEST_PART = 56
+_CHECKPOINT_FOLDER = re.compile(r"chk-([1-9]\d*)")
+
+
+def safe_name(name: str) -> str:
+    """A file name for any text: readable where it can be, and different texts give different names.
+
+    ``%XX`` stands for whatever is unsafe; ``~`` occurs only before the digest of a text that was too long.
+    """
+    encoded = quote(name, safe="").replace("~", "%7E")
+    if encoded.startswith("."):
+        encoded = "%2E" + encoded[1:]
+    if 0 < len(encoded) <= _LONGEST_PART:
+        return encoded
+    return encoded[:24] + "~" + hashlib.sha256(name.encode()).hexdigest()[:31]
+
+
+def subtask_file(folder: str, subtask: SubtaskId, attempt: Attempt, uid: str, state: str) -> str:
+    """Where a subtask stores one table. The attempt is part of it, so that a zombie never writes over its successor."""
+    name = f"{safe_name(subtask.vertex)}+{subtask.index}+a{attempt}+{safe_name(uid)}+{safe_name(state)}.arrow"
+    return f"{folder}/{name}" if folder else name
+
+
+def attachment_file(folder: str, sha256: str) -> str:
+    """Where the driver keeps a table that came to it as an attachment."""
+    name = f"attachment+{sha256}.arrow"
+    return f"{folder}/{name}" if folder else name
+
+
+def metadata_file(folder: str) -> str:
+    """The metadata of the checkpoint in ``folder``; ``""`` is the root of a savepoint's own storage."""
+    return f"{folder}/{METADATA_FILE}" if folder else METADATA_FILE
+
+
+@dataclass(frozen=True, slots=True)
+class JobLayout:
+    """The names of one job."""
+
+    job: str
+
+    @property
+    def folder(self) -> str:
+        return safe_name(self.job)
+
+    @property
+    def lock(self) -> str:
+        return f"{self.folder}/lock"
+
+    @property
+    def attempts(self) -> str:
+        return f"{self.folder}/attempts/"
+
+    def attempt(self, attempt: int) -> str:
+        return f"{self.attempts}{attempt:08d}.json"
+
+    def attempt_start(self, attempt: int) -> str:
+        return f"{self.attempts}{attempt:08d}.start.json"
+
+    @property
+    def ids(self) -> str:
+        return f"{self.folder}/ids/"
+
+    def id_marker(self, checkpoint: int) -> str:
+        return f"{self.ids}{checkpoint}"
+
+    @property
+    def checkpoints(self) -> str:
+        return f"{self.folder}/chk-"
+
+    def checkpoint_folder(self, checkpoint: CheckpointId) -> str:
+        return f"{self.checkpoints}{checkpoint}"
+
+    def checkpoint_of(self, name: str) -> CheckpointId | None:
+        """The checkpoint whose folder holds ``name``."""
+        parts = name.split("/")
+        found = _CHECKPOINT_FOLDER.fullmatch(parts[1]) if len(parts) > 2 and parts[0] == self.folder else None
+        return CheckpointId(int(found[1])) if found else None
+
+    def metadata(self, checkpoint: CheckpointId) -> str:
+        return metadata_file(self.checkpoint_folder(checkpoint))
+
+    @property
+    def commits(self) -> str:
+        return f"{self.folder}/commits/"
+
+    def commit(self, checkpoint: int) -> str:
+        return f"{self.commits}{checkpoint}.json"
+
+    def ended(self, incarnation: str) -> str:
+        return f"{self.folder}/ended/{safe_name(incarnation)}.json"
+
+    def collected(self, incarnation: str, uid: str) -> str:
+        return f"{self.folder}/collected/{safe_name(incarnation)}/{safe_name(uid)}/"
+
+    def collected_part(self, incarnation: str, uid: str, checkpoint: CheckpointId, index: int) -> str:
+        """Padded, so that names sort by (checkpoint, subtask)."""
+        return f"{self.collected(incarnation, uid)}{checkpoint:012d}-{index:05d}.arrow"
+
+    def reservations(self, incarnation: str) -> str:
+        return f"{self.folder}/reservations/{safe_name(incarnation)}/"
+
+    def reservation(self, incarnation: str, uid: str, index: int, attempt: Attempt) -> str:
+        return f"{self.reservations(incarnation)}{safe_name(uid)}+{index}+a{attempt}.json"
+
+
+def number_of(name: str) -> int | None:
+    """The number that a marker's name stands for: ``attempts/00000003.json`` and ``ids/3`` are 3; else None."""
+    stem = name.rsplit("/", 1)[-1].removesuffix(".json")
+    return int(stem) if stem.isascii() and stem.isdigit() else None

@@ -1,0 +1,251 @@
+"""From a completed checkpoint to what each subtask of the program that restores it begins with. Pure.
+
+State is matched by operator uid, never by vertex: chains may be cut differently. What an operator keeps ``inline`` is a dict
+with optional keys, and each says how it moves when the parallelism changes:
+
+    splits           [{"split", "position"}]  dealt out anew, one after the other
+    committables     list                     those of old subtask i go to subtask i % parallelism
+    list_state       list                     dealt out anew, one after the other
+    union_state      list                     everything to everybody
+    broadcast_state  anything                 one copy to everybody
+    own              anything                 belongs to the subtask itself: kept at equal parallelism, else dropped
+
+At equal parallelism nothing moves.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cutwater.checkpoint.completed import CompletedCheckpoint, VertexShape
+from cutwater.checkpoint.snapshot import StoredOperator, StoredTable
+from cutwater.errors import RestoreError
+from cutwater.flow.ids import SubtaskId
+from cutwater.flow.key_groups import KeyGroupRange, key_group_range
+
+Json = Any
+
+_KEYS = frozenset(("splits", "committables", "list_state", "union_state", "broadcast_state", "own"))
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRestore:
+    """``inline`` holds at most one part: the old subtask's own, or what was dealt out to this one."""
+
+    uid: str
+    inline: tuple[Json, ...]
+    tables: tuple[StoredTable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskRestore:
+    """``tables`` of its operators overlap ``key_groups`` but may hold more: ``RestoredTables`` narrows them."""
+
+    vertex: str
+    index: int
+    finished: bool
+    key_groups: KeyGroupRange
+    operators: tuple[OperatorRestore, ...]
+
+    def tables(self) -> Iterable[StoredTable]:
+        return (table for operator in self.operators for table in operator.tables)
+
+    def to_json(self) -> Json:
+        return asdict(self)
+
+
+def subtask_restore_from_json(value: Json) -> SubtaskRestore:
+    operators = (
+        OperatorRestore(each["uid"], tuple(each["inline"]), tuple(StoredTable(**table) for table in each["tables"]))
+        for each in value["operators"]
+    )
+    key_groups = KeyGroupRange(value["key_groups"]["first"], value["key_groups"]["last"])
+    return SubtaskRestore(value["vertex"], value["index"], value["finished"], key_groups, tuple(operators))
+
+
+def plan_restore(
+    checkpoint: CompletedCheckpoint,
+    vertices: Sequence[VertexShape],
+    max_parallelism: int,
+    *,
+    allow_non_restored_state: bool = False,
+) -> dict[SubtaskId, SubtaskRestore]:
+    """What every subtask of ``vertices`` restores. Raises RestoreError if the state does not fit the program (rule 37)."""
+    _check_max_parallelism(checkpoint, max_parallelism)
+    stored = _stored_by_uid(checkpoint)
+    if not allow_non_restored_state:
+        _check_uids(checkpoint, stored, vertices)
+    plan: dict[SubtaskId, SubtaskRestore] = {}
+    for shape in vertices:
+        dealt = {uid: _deal(checkpoint, stored[uid], shape, max_parallelism) for uid in shape.uids if uid in stored}
+        for index in range(shape.parallelism):
+            plan[SubtaskId(shape.vertex, index)] = SubtaskRestore(
+                shape.vertex,
+                index,
+                _is_finished(checkpoint, shape, index),
+                key_group_range(index, shape.parallelism, max_parallelism),
+                tuple(parts[index] for parts in dealt.values()),
+            )
+    return plan
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredUid:
+    """All parts of one operator, by old subtask index. ``parts`` misses subtasks that had no state."""
+
+    uid: str
+    parallelism: int
+    parts: tuple[tuple[int, StoredOperator], ...]
+
+    def inlines(self) -> list[tuple[int, Json]]:
+        return [(index, part.inline) for index, part in self.parts if part.inline is not None]
+
+    def states(self) -> list[str]:
+        """What would be lost, as an error names it."""
+        tables = {table.state for _, part in self.parts for table in part.tables if table.rows > 0}
+        keys: set[str] = set()
+        for _, inline in self.inlines():
+            keys.update(key for key, value in inline.items() if value) if isinstance(inline, Mapping) else keys.add(
+                "inline"
+            )
+        return sorted(tables | keys)
+
+
+def _stored_by_uid(checkpoint: CompletedCheckpoint) -> dict[str, _StoredUid]:
+    parallelism: dict[str, int] = {}
+    parts: dict[str, list[tuple[int, StoredOperator]]] = {}
+    vertex_of: dict[str, str] = {}
+    for record in checkpoint.subtasks:
+        snapshot = record.snapshot
+        parallelism[snapshot.vertex] = parallelism.get(snapshot.vertex, 0) + 1
+        for operator in snapshot.operators:
+            vertex_of[operator.uid] = snapshot.vertex
+            parts.setdefault(operator.uid, []).append((snapshot.index, operator))
+    return {
+        uid: _StoredUid(uid, parallelism[vertex_of[uid]], tuple(sorted(found, key=lambda each: each[0])))
+        for uid, found in parts.items()
+    }
+
+
+def _deal(
+    checkpoint: CompletedCheckpoint, stored: _StoredUid, shape: VertexShape, max_parallelism: int
+) -> list[OperatorRestore]:
+    """One operator's state over the subtasks of its new vertex."""
+    if stored.parallelism == shape.parallelism:
+        by_index = dict(stored.parts)
+        inlines: list[tuple[Json, ...]] = [
+            (by_index[index].inline,) if index in by_index and by_index[index].inline is not None else ()
+            for index in range(shape.parallelism)
+        ]
+        tables = [by_index[index].tables if index in by_index else () for index in range(shape.parallelism)]
+    else:
+        inlines = _deal_inline(checkpoint, stored, shape.parallelism)
+        tables = _deal_tables(checkpoint, stored, shape.parallelism, max_parallelism)
+    return [OperatorRestore(stored.uid, *each) for each in zip(inlines, tables, strict=True)]
+
+
+def _deal_tables(
+    checkpoint: CompletedCheckpoint, stored: _StoredUid, parallelism: int, max_parallelism: int
+) -> list[tuple[StoredTable, ...]]:
+    tables = [table for _, part in stored.parts for table in part.tables if table.rows > 0]
+    for table in tables:
+        if table.first_key_group > table.last_key_group:
+            raise RestoreError(
+                f"State {table.state!r} of uid {stored.uid!r} has no key groups, so checkpoint {checkpoint.id} (parallelism "
+                f"{stored.parallelism}) cannot be restored at parallelism {parallelism}. Use parallelism {stored.parallelism}."
+            )
+    ranges = (key_group_range(index, parallelism, max_parallelism) for index in range(parallelism))
+    return [
+        tuple(table for table in tables if table.first_key_group <= own.last and table.last_key_group >= own.first)
+        for own in ranges
+    ]
+
+
+def _deal_inline(checkpoint: CompletedCheckpoint, stored: _StoredUid, parallelism: int) -> list[tuple[Json, ...]]:
+    inlines = stored.inlines()
+    if not inlines:
+        return [()] * parallelism
+    for index, inline in inlines:
+        unknown = set(inline) - _KEYS if isinstance(inline, Mapping) else {type(inline).__name__}
+        if unknown:
+            raise RestoreError(
+                f"Inline state of uid {stored.uid!r}, subtask {index}, in checkpoint {checkpoint.id} holds {sorted(unknown)}, "
+                f"which nobody can move from parallelism {stored.parallelism} to {parallelism}. "
+                f"Use parallelism {stored.parallelism}."
+            )
+    present = {key for _, inline in inlines for key in inline}
+    new: list[dict[str, Json]] = [{} for _ in range(parallelism)]
+    if "splits" in present:
+        splits = _in_order(inlines, "splits")
+        _check_each_split_once(checkpoint, stored.uid, splits)
+        for index, own in enumerate(new):
+            own["splits"] = splits[index::parallelism]
+    if "list_state" in present:
+        for index, own in enumerate(new):
+            own["list_state"] = _in_order(inlines, "list_state")[index::parallelism]
+    if "committables" in present:
+        for index, own in enumerate(new):
+            fallen = [(old, inline) for old, inline in inlines if old % parallelism == index]
+            own["committables"] = _in_order(fallen, "committables")
+    if "union_state" in present:
+        for own in new:
+            own["union_state"] = _in_order(inlines, "union_state")
+    if "broadcast_state" in present:
+        copy = next(inline["broadcast_state"] for _, inline in inlines if "broadcast_state" in inline)
+        for own in new:
+            own["broadcast_state"] = copy
+    return [(own,) for own in new]
+
+
+def _in_order(inlines: Sequence[tuple[int, Json]], key: str) -> list[Json]:
+    return [entry for _, inline in inlines for entry in inline.get(key) or ()]
+
+
+def _check_each_split_once(checkpoint: CompletedCheckpoint, uid: str, splits: Sequence[Json]) -> None:
+    names = [json.dumps(entry["split"], sort_keys=True) for entry in splits]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise RestoreError(f"Source {uid!r} in checkpoint {checkpoint.id} holds splits twice: {', '.join(twice)}.")
+
+
+def _is_finished(checkpoint: CompletedCheckpoint, shape: VertexShape, index: int) -> bool:
+    """Whether all old subtasks that this one continues had processed all their input.
+
+    At another parallelism a subtask continues all of them, so one that still ran keeps all of them running.
+    """
+    old = {each.vertex: each.parallelism for each in checkpoint.graph if set(each.uids) & set(shape.uids)}
+    continued = [
+        record.snapshot.finished
+        for record in checkpoint.subtasks
+        if record.snapshot.vertex in old
+        and (record.snapshot.index == index or old[record.snapshot.vertex] != shape.parallelism)
+    ]
+    return bool(continued) and all(continued)
+
+
+def _check_max_parallelism(checkpoint: CompletedCheckpoint, max_parallelism: int) -> None:
+    if checkpoint.max_parallelism != max_parallelism:
+        raise RestoreError(
+            f"Checkpoint {checkpoint.id} of job {checkpoint.job!r} has max_parallelism={checkpoint.max_parallelism}, this "
+            f"program has max_parallelism={max_parallelism}: keys would belong to other key groups. "
+            f"Set max_parallelism={checkpoint.max_parallelism}."
+        )
+
+
+def _check_uids(
+    checkpoint: CompletedCheckpoint, stored: Mapping[str, _StoredUid], vertices: Sequence[VertexShape]
+) -> None:
+    known = {uid for shape in vertices for uid in shape.uids}
+    lost = [
+        f"uid {uid!r}: {', '.join(found.states())}"
+        for uid, found in stored.items()
+        if uid not in known and found.states()
+    ]
+    if lost:
+        raise RestoreError(
+            f"Checkpoint {checkpoint.id} of job {checkpoint.job!r} holds state that this program has no operator for:"
+            + "".join(f"\n  {each}" for each in lost)
+            + f"\nThis program has: {', '.join(sorted(known))}.\n"
+            f"Give the operator its old uid, or drop that state with allow_non_restored_state=True."
+        )

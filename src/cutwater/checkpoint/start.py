@@ -1,0 +1,145 @@
+"""How a job starts: over, from one of its own checkpoints, or from a path. Pure; ``JobStore.facts`` gathers the facts."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from cutwater.checkpoint.attempts import Base
+from cutwater.checkpoint.completed import CompletedCheckpoint
+from cutwater.checkpoint.damage import OnDamaged
+from cutwater.flow.ids import CheckpointId
+
+
+class RunEnd(StrEnum):
+    """How a run ended, as far as the driver lived to write it down."""
+
+    FINISHED = "finished"
+    """By itself: all input was processed and all output committed."""
+    STOPPED = "stopped"
+    CANCELED = "canceled"
+    DELETED = "deleted"
+    """Canceled with ``on_cancel="delete"``: written before the checkpoints are deleted."""
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitBegun:
+    """Output up to this checkpoint may be visible. ``path``: where it stands if it is a savepoint that stopped the job."""
+
+    checkpoint: CheckpointId
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StartFacts:
+    """``completed`` and ``damaged`` are those of the current incarnation, ascending. ``requested`` stands at the path that
+    ``restore`` names."""
+
+    job: str
+    url: str
+    incarnation: str | None = None
+    completed: tuple[CheckpointId, ...] = ()
+    damaged: tuple[CheckpointId, ...] = ()
+    end: RunEnd | None = None
+    commit: CommitBegun | None = None
+    base: Base | None = None
+    has_reservations: bool = False
+    requested: CompletedCheckpoint | None = None
+    request_problem: str | None = None
+    all_sinks_idempotent: bool = False
+    on_damaged: OnDamaged = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class StartFresh:
+    """A new incarnation, from the beginning; the old one's checkpoints are archived."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """``path`` None: the job's own latest checkpoint. ``goes_back``: the user named the path, so the job's own checkpoints
+    become void; without ``new_incarnation`` it was one of them."""
+
+    checkpoint: CheckpointId
+    path: str | None = None
+    goes_back: bool = False
+    new_incarnation: bool = False
+    warning: str | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ContinueReserved:
+    """At most once: the same incarnation goes on behind the positions that were reserved; there is no checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseStart:
+    reason: str
+
+
+Start = StartFresh | Resume | ContinueReserved | RefuseStart
+
+
+def choose_start(restore: str, facts: StartFacts) -> Start:
+    """``restore`` as the user wrote it: ``"auto"``, ``"latest"``, ``"fresh"`` or the path of a checkpoint's folder."""
+    match restore:
+        case "fresh":
+            return StartFresh("restore='fresh'")
+        case "auto":
+            return _start_automatically(facts)
+        case "latest":
+            return _resume_latest(facts) or RefuseStart(
+                f"restore='latest': job {facts.job!r} has no completed checkpoint in {facts.url}. "
+                f"Use restore='auto' to start over when there is none, or restore=<path>."
+            )
+        case path:
+            return _start_from_path(path, facts)
+
+
+def _start_automatically(facts: StartFacts) -> Start:
+    if facts.incarnation is None:
+        return StartFresh(f"job {facts.job!r} never ran in {facts.url}")
+    if facts.end is RunEnd.FINISHED:
+        return StartFresh("the last run finished by itself")
+    if facts.end is RunEnd.DELETED:
+        return StartFresh("the last run was canceled and its checkpoints deleted")
+    if (resume := _resume_latest(facts)) is not None:
+        return resume
+    if facts.has_reservations:
+        return ContinueReserved()
+    if facts.commit is not None:
+        return RefuseStart(
+            f"Output of checkpoint {facts.commit.checkpoint} of job {facts.job!r} may be visible, but no checkpoint is left in "
+            f"{facts.url}: starting over would write it again. Restore a savepoint with restore=<path>, or accept that with "
+            f"restore='fresh'."
+        )
+    return StartFresh("the last run completed no checkpoint")
+
+
+def _resume_latest(facts: StartFacts) -> Resume | None:
+    """Also when the latest is damaged: whether an older one may take its place is decided after it was verified."""
+    latest = max(facts.completed + facts.damaged, default=None)
+    stopped = facts.commit
+    if stopped is not None and stopped.path is not None and (latest is None or stopped.checkpoint > latest):
+        return Resume(stopped.checkpoint, stopped.path)
+    if latest is not None:
+        return Resume(latest)
+    return None if facts.base is None else Resume(facts.base.after, facts.base.path)
+
+
+def _start_from_path(path: str, facts: StartFacts) -> Start:
+    wanted = facts.requested
+    if wanted is None:
+        return RefuseStart(facts.request_problem or f"restore={path!r}: there is no checkpoint.")
+    if wanted.job != facts.job or wanted.incarnation != facts.incarnation:
+        return Resume(wanted.id, path, goes_back=True, new_incarnation=True)
+    if facts.commit is None or facts.commit.checkpoint <= wanted.id or facts.all_sinks_idempotent:
+        return Resume(wanted.id, path, goes_back=True)
+    twice = f"output of checkpoints {wanted.id + 1} to {facts.commit.checkpoint} may be written twice"
+    if facts.on_damaged == "fallback":
+        return Resume(wanted.id, path, goes_back=True, warning=f"on_damaged='fallback': {twice}.")
+    return RefuseStart(
+        f"restore={path!r} goes back to checkpoint {wanted.id}, but checkpoint {facts.commit.checkpoint} may have been committed: "
+        f"{twice}. Restore a newer one, or set on_damaged='fallback' to accept duplicates."
+    )

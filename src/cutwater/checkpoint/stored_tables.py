@@ -1,0 +1,168 @@
+"""State tables as files: written beside the running loop, read back by whoever owns their key groups.
+
+A table is an Arrow IPC file, uncompressed, so that a local one is memory-mapped and copied by nobody.
+"""
+
+import hashlib
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Any
+
+import pyarrow as pa
+
+from cutwater.checkpoint.snapshot import StoredTable
+from cutwater.checkpoint.storage import CheckpointStorage
+from cutwater.checkpoint.verification import missing_file, wrong_checksum
+from cutwater.errors import DamagedCheckpoint, StorageError
+from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.state.frozen import KEY_GROUP_COLUMN, FrozenTable
+
+Json = Any
+
+_NO_GROUP = 1 << 31
+
+
+def write_table(storage: CheckpointStorage, name: str, table: FrozenTable) -> StoredTable:
+    """Stream a frozen table to the storage. Durable when it returns; the caller releases the table."""
+    with storage.open_write(name) as file:
+        return _write(_HashingFile(file), name, table)
+
+
+def table_bytes(table: FrozenTable, limit: int) -> tuple[StoredTable, bytes]:
+    """For memory storage: the same file as an attachment. Raises StorageError as soon as it grows over ``limit`` bytes."""
+    buffer = io.BytesIO()
+    stored = _write(_HashingFile(buffer, limit, table.name), f"attachment of {table.name}", table)
+    return stored, buffer.getvalue()
+
+
+class RestoredTables:
+    """What one operator of one subtask restores; fulfils ``operators.operator.RestoredOperator``.
+
+    ``storage`` is None where state comes as ``attachments``. A table is verified before its first row is handed out.
+    """
+
+    def __init__(
+        self,
+        inline: Sequence[Json],
+        tables: Sequence[StoredTable],
+        key_groups: KeyGroupRange,
+        *,
+        storage: CheckpointStorage | None = None,
+        attachments: Mapping[str, bytes] | None = None,
+    ) -> None:
+        self._inline = tuple(inline)
+        self._tables = tuple(tables)
+        self._key_groups = key_groups
+        self._storage = storage
+        self._attachments = attachments or {}
+
+    @property
+    def inline(self) -> Sequence[Json]:
+        return self._inline
+
+    def tables(self) -> Sequence[str]:
+        return tuple(dict.fromkeys(table.state for table in self._tables))
+
+    def batches(self, table: str) -> Iterator[pa.RecordBatch]:
+        """Of all stored parts of this state, the rows of the own key groups, without the key group column."""
+        for part in self._tables:
+            if part.state == table:
+                yield from _own_rows(self._content(part), self._key_groups)
+
+    def _content(self, table: StoredTable) -> pa.Buffer:
+        place = "the attachments" if self._storage is None else self._storage.url
+        content = self._from_attachments(table) if self._storage is None else _from_storage(self._storage, table)
+        found = hashlib.sha256(memoryview(content)).hexdigest()
+        if found != table.sha256:
+            raise wrong_checksum(place, table, found)
+        return content
+
+    def _from_attachments(self, table: StoredTable) -> pa.Buffer:
+        if table.sha256 not in self._attachments:
+            raise DamagedCheckpoint(
+                f"State {table.state!r}: its table (sha256 {table.sha256}) did not come with the message."
+            )
+        return pa.py_buffer(self._attachments[table.sha256])
+
+
+def attachments_by_checksum(attachments: Sequence[bytes]) -> dict[str, bytes]:
+    return {hashlib.sha256(each).hexdigest(): each for each in attachments}
+
+
+def _from_storage(storage: CheckpointStorage, table: StoredTable) -> pa.Buffer:
+    path = storage.local_path(table.file)
+    try:
+        if path is None or table.size == 0:
+            return pa.py_buffer(storage.read(table.file))
+        with pa.memory_map(path) as file:
+            return file.read_buffer()
+    except FileNotFoundError:
+        raise missing_file(storage, table) from None
+
+
+def _own_rows(content: pa.Buffer, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
+    with pa.ipc.open_file(pa.BufferReader(content)) as file:
+        column = file.schema.get_field_index(KEY_GROUP_COLUMN)
+        for number in range(file.num_record_batches):
+            batch = file.get_batch(number)
+            if column >= 0:
+                groups = batch.column(column).to_numpy(zero_copy_only=False)
+                own = (groups >= key_groups.first) & (groups <= key_groups.last)
+                batch = batch if own.all() else batch.filter(pa.array(own))
+                batch = batch.drop_columns([KEY_GROUP_COLUMN])
+            if batch.num_rows:
+                yield batch
+
+
+def _write(file: "_HashingFile", name: str, table: FrozenTable) -> StoredTable:
+    rows, first, last = 0, _NO_GROUP, -1
+    with pa.ipc.new_file(pa.PythonFile(file, mode="w"), table.schema) as writer:
+        column = table.schema.get_field_index(KEY_GROUP_COLUMN)
+        for batch in table.batches():
+            if batch.num_rows == 0:
+                continue
+            writer.write_batch(batch)
+            rows += batch.num_rows
+            if column >= 0:
+                groups = batch.column(column).to_numpy(zero_copy_only=False)
+                lowest, highest = int(groups.min()), int(groups.max())
+                first, last = min(first, lowest), max(last, highest)
+    if last < first:  # the empty range says: no key groups
+        first, last = 0, -1
+    return StoredTable(table.name, name, rows, file.size, file.sha256(), first, last)
+
+
+class _HashingFile(io.RawIOBase):
+    """A file to write to, as pyarrow wants it, which knows the size and the checksum of what it was given."""
+
+    def __init__(self, file: IO[bytes], limit: int | None = None, state: str = "") -> None:
+        super().__init__()
+        self._file = file
+        self._limit = limit
+        self._state = state
+        self._digest = hashlib.sha256()
+        self.size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        view = memoryview(content)
+        self.size += view.nbytes
+        if self._limit is not None and self.size > self._limit:
+            raise StorageError(
+                f"State {self._state!r} is larger than {self._limit} bytes, the most that memory storage takes of one state. "
+                f"Use storage='file:...', or raise it with cw.memory_storage(max_state=...)."
+            )
+        self._digest.update(view)
+        self._file.write(view)
+        return view.nbytes
+
+    def tell(self) -> int:
+        return self.size
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
