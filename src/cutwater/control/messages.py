@@ -35,6 +35,8 @@ class TriggerCheckpoint:
     triggered_at: float
     unaligned: bool = False
     savepoint: bool = False
+    stop: bool = False
+    """Sources emit nothing behind this barrier until StopSources, or AbortCheckpoint lets them go on (rule 21)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ class SourceSubtask(Subtask):
         self._outlet = self._chain.source_outlet()
         self._reserved: list[SourceBatch] = []
         self._reservation = 0
+        self._stopped_behind: CheckpointId | None = None
 
     def _open_input(self) -> None:
         setup = self._setup
@@ -37,7 +38,11 @@ class SourceSubtask(Subtask):
         self._input = SourceInput(self._source, ctx, self._state.splits)
 
     def _abort(self, checkpoint: CheckpointId) -> None:
-        """Nothing is held for a checkpoint here."""
+        """A stop-with-savepoint that failed leaves the job running (rule 6)."""
+        with self.mailbox.changed:
+            if self._stopped_behind == checkpoint:
+                self._stopped_behind = None
+                self.mailbox.changed.notify_all()
 
     def idle_seconds(self) -> float | None:
         if self._ended or not self.mailbox.started or self._reserved:
@@ -49,6 +54,8 @@ class SourceSubtask(Subtask):
         return bool(self.mailbox.pending or self.mailbox.finished or (self._reserved and not waits))
 
     def _on_trigger(self, trigger: TriggerCheckpoint) -> Iterator[Step]:
+        if trigger.stop:
+            self._stopped_behind = trigger.checkpoint
         yield from self._cut(trigger.checkpoint, trigger.triggered_at, self._clock.wall(), 0.0)
 
     def _source_snapshot(self, checkpoint: CheckpointId) -> dict[str, OperatorSnapshot]:
@@ -73,6 +80,8 @@ class SourceSubtask(Subtask):
         if stop is not None:
             yield from self._end(drain=stop.drain)
             return True
+        if self._stopped_behind is not None:
+            return False
         if self._setup.guarantee is Guarantee.AT_MOST_ONCE:
             return (yield from self._work_reserved())
         return (yield from self._work_directly())

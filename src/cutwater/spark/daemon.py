@@ -1,0 +1,48 @@
+"""The Python daemon that Spark forks its workers from: everything heavy is imported once, before the fork.
+
+Named by ``spark.python.daemon.module``. A restarted attempt so begins in a second instead of four. Nothing here may start a
+thread: a thread does not survive a fork, but the locks it held do.
+"""
+
+import gc
+import os
+import sys
+import traceback
+
+# A subtask is the unit of parallelism; a pool of threads in each would only fight for the same cores.
+os.environ.setdefault("POLARS_MAX_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy
+import pandas  # noqa: F401  (pyspark's Arrow path imports it)
+import polars  # noqa: F401
+import pyarrow
+import pyarrow.compute
+import pyarrow.ipc
+import pyspark.daemon
+import pyspark.sql.pandas.serializers
+import pyspark.sql.types
+import pyspark.worker  # noqa: F401
+import zmq  # noqa: F401
+
+import cutwater
+import cutwater.spark.task
+from cutwater.state.kernels import warm_up
+
+_ = (numpy, pyarrow, cutwater)
+
+
+def _print_unless_peer_left(*args: object, **kwargs: object) -> None:
+    """When an attempt ends, the JVM closes its end first: that is no news."""
+    if not isinstance(sys.exc_info()[1], BrokenPipeError | ConnectionResetError):
+        _print_exc(*args, **kwargs)  # type: ignore[arg-type]
+
+
+_print_exc = traceback.print_exc
+
+if __name__ == "__main__":
+    pyspark.daemon.traceback.print_exc = _print_unless_peer_left  # type: ignore[attr-defined]
+    warm_up()
+    gc.collect()
+    gc.freeze()
+    pyspark.daemon.manager()

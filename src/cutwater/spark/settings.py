@@ -1,0 +1,95 @@
+"""The Spark settings that Cutwater needs, and what is wrong with a session that lacks them."""
+
+import os
+import sys
+from typing import Final
+
+from pyspark import SparkConf
+from pyspark.sql import SparkSession
+
+from cutwater.errors import ConfigError
+
+SUPPORTED_SPARK: Final = "4.3."
+DEFAULT_SLOTS: Final = 64
+
+REQUIRED: Final = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.task.maxFailures": "1",
+    "spark.speculation": "false",
+    "spark.dynamicAllocation.enabled": "false",
+    "spark.python.udf.pipelined.enabled": "true",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
+    "spark.sql.execution.pandas.udf.buffer.size": "64",
+    "spark.python.daemon.module": "cutwater.spark.daemon",
+}
+"""Without these a job does not start, hangs, or is not exactly once."""
+
+RECOMMENDED: Final = {
+    "spark.python.udf.pipelined.queueDepth": "4",
+    "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "5",
+    "spark.shuffle.streaming.readerMaxMemory": str(1 << 20),
+    "spark.shuffle.streaming.writerMaxMemory": str(1 << 20),
+    "spark.shuffle.streaming.networkBufferSize": str(1 << 18),
+    "spark.network.timeout": "20s",
+    "spark.network.timeoutInterval": "5s",
+    "spark.executor.heartbeatInterval": "2s",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""These bound the bytes in flight and how late a frozen executor is seen."""
+
+_WHY = {
+    "spark.sql.adaptive.enabled": "adaptive execution would re-plan the running stages",
+    "spark.task.maxFailures": "Spark must not repeat a task by itself: a repeated subtask would be a second one",
+    "spark.speculation": "a speculative copy of a subtask would process its records twice",
+    "spark.dynamicAllocation.enabled": "executors must not go away while a job runs on them",
+    "spark.python.udf.pipelined.enabled": "the Python worker must read and write at the same time",
+    "spark.python.unix.domain.socket.enabled": "rows between JVM and Python travel over it",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "a row of the exchange must be handed over at once",
+    "spark.sql.execution.pandas.udf.buffer.size": "small rows (barriers) must not wait in a buffer",
+    "spark.python.daemon.module": "workers must start with their libraries loaded, or a restart takes seconds longer",
+}
+
+
+def spark_conf(master: str | None = None, slots: int | None = None, **conf: str) -> SparkConf:
+    """The settings a session needs. ``slots`` sizes a local master; keyword arguments may write ``_`` for ``.``.
+
+    ``SparkSession.builder.config(conf=cw.spark_conf("spark://host:7077"))`` makes a session for a cluster.
+    """
+    if slots is not None and (isinstance(slots, bool) or not isinstance(slots, int) or slots < 1):
+        raise ConfigError(f"slots={slots!r}: a whole number of at least 1 is needed.")
+    if master is not None and slots is not None:
+        raise ConfigError(f"slots={slots!r} sizes a local master and cannot stand beside master={master!r}.")
+    _use_this_python()
+    result = SparkConf()
+    result.setMaster(master or f"local[{slots or DEFAULT_SLOTS}]")
+    result.setAppName("cutwater")
+    for key, value in {**RECOMMENDED, **REQUIRED}.items():
+        result.set(key, value)
+    for key, value in conf.items():
+        dotted = key if key.startswith("spark.") else f"spark.{key.replace('_', '.').removeprefix('spark.')}"
+        result.set(dotted, str(value))
+    return result
+
+
+def _use_this_python() -> None:
+    """Workers must run this interpreter: the system's has none of our libraries."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+def check_session(spark: SparkSession) -> list[str]:
+    """What keeps jobs from running on this session: one sentence each, with the setting that would do. Empty: nothing."""
+    problems = []
+    if not spark.version.startswith(SUPPORTED_SPARK):
+        problems.append(f"Spark {spark.version} is running; Cutwater needs Spark 4.3 (pip install pyspark==4.3.0).")
+    conf = spark.sparkContext.getConf()
+    for key, wanted in REQUIRED.items():
+        found = spark.conf.get(key, None) if key.startswith("spark.sql.") else conf.get(key)
+        if found is None and key in ("spark.speculation", "spark.dynamicAllocation.enabled"):
+            continue
+        if key == "spark.task.maxFailures" and found is None and spark.sparkContext.master.startswith("local["):
+            continue
+        if found != wanted:
+            problems.append(f"{key} is {found or 'not set'}, and must be {wanted}: {_WHY[key]}.")
+    return problems

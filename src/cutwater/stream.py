@@ -1,0 +1,241 @@
+"""Streams: what users write. Every method adds a node to the pipeline and returns the stream behind it."""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Self
+
+import polars as pl
+import pyarrow as pa
+
+from cutwater.aggregates import AggregateSpec
+from cutwater.connectors.collect import Collect
+from cutwater.connectors.print import print_sink
+from cutwater.connectors.sink import Sink
+from cutwater.errors import ConfigError, SchemaError
+from cutwater.functions import KeyedProcess, Process
+from cutwater.graph.logical import Exchange, NodeKind
+from cutwater.operators.aggregate import Aggregate
+from cutwater.operators.collect import CollectOperator
+from cutwater.operators.column_functions import FilterExpression, MapBatches, Select, WithColumns
+from cutwater.operators.combine import Combine
+from cutwater.operators.keyed_process import KeyedProcessOperator, KeyedReduce, ProcessOperator
+from cutwater.operators.operator import Operator
+from cutwater.operators.row_functions import Filter, FlatMap, Map
+from cutwater.operators.sink_operator import SinkOperator
+from cutwater.pipeline import Draft, Upstream, checked_parallelism, checked_uid
+from cutwater.schema import SchemaLike, require_columns
+
+if TYPE_CHECKING:
+    from cutwater.environment import Environment
+
+Expression = pl.Expr | str
+RowFunction = Callable[[Any], Any]
+
+
+class Stream:
+    """Records of one schema, from one or (after ``union``) several inputs."""
+
+    def __init__(self, env: "Environment", inputs: tuple[Upstream, ...], schema: pa.Schema, *, nameable: bool) -> None:
+        self._env = env
+        self._inputs = inputs
+        self._nameable = nameable
+        self.schema = schema
+
+    # --- rows ---------------------------------------------------------------------------------------------------------
+
+    def map(self, fn: RowFunction, schema: SchemaLike) -> "Stream":
+        """One row in, one out: ``fn(row)`` returns a tuple, a dict or a row."""
+        return self._then("map", Map(_callable("map", fn), schema))
+
+    def flat_map(self, fn: RowFunction, schema: SchemaLike) -> "Stream":
+        """One row in, any number out: ``fn(row)`` returns or yields rows."""
+        return self._then("flat_map", FlatMap(_callable("flat_map", fn), schema))
+
+    def filter(self, condition: "RowFunction | Expression") -> "Stream":
+        """Keep rows for which a function, a Polars expression or a SQL condition is true."""
+        if isinstance(condition, pl.Expr | str):
+            return self._then("filter", FilterExpression(condition))
+        return self._then("filter", Filter(_callable("filter", condition)))
+
+    def process(self, fn: Process, schema: SchemaLike) -> "Stream":
+        """An own function with ``open``, ``process(row, ctx)`` and side outputs."""
+        if isinstance(fn, KeyedProcess):
+            raise ConfigError(f"{type(fn).__name__} keeps state by key: write s.key_by(...).process(...).")
+        return self._then("process", ProcessOperator(_instance("process", fn, Process), schema))
+
+    # --- columns ------------------------------------------------------------------------------------------------------
+
+    def select(self, *expressions: Expression, **named: Expression) -> "Stream":
+        return self._then("select", Select(*expressions, **named))
+
+    def with_columns(self, *expressions: Expression, **named: Expression) -> "Stream":
+        return self._then("with_columns", WithColumns(*expressions, **named))
+
+    def map_batches(self, fn: Callable[[pl.DataFrame], pl.DataFrame], schema: SchemaLike) -> "Stream":
+        return self._then("map_batches", MapBatches(_callable("map_batches", fn), schema))
+
+    # --- how records travel -------------------------------------------------------------------------------------------
+
+    def union(self, *others: "Stream") -> "Stream":
+        """All records of all streams; their schemas must be the same."""
+        for other in others:
+            if not isinstance(other, Stream):
+                raise ConfigError(f"union: {other!r} is not a stream.")
+            if other._env is not self._env:
+                raise ConfigError("union: the streams belong to different environments.")
+            if not other.schema.equals(self.schema):
+                raise SchemaError(f"union: the schemas differ: [{_told(self.schema)}] and [{_told(other.schema)}].")
+        inputs = self._inputs + tuple(up for other in others for up in other._inputs)
+        return Stream(self._env, inputs, self.schema, nameable=False)
+
+    def rebalance(self) -> "Stream":
+        """Spread records evenly over the subtasks of the next operator."""
+        return self._by(Exchange.REBALANCE)
+
+    def broadcast(self) -> "Stream":
+        """Every record to every subtask of the next operator."""
+        return self._by(Exchange.BROADCAST)
+
+    def key_by(self, *columns: str) -> "KeyedStream":
+        """Records with equal keys meet in one subtask, in the order of their channel."""
+        if not columns:
+            raise ConfigError("key_by: name at least one column.")
+        require_columns(self.schema, columns, "key_by")
+        return KeyedStream(self._env, self._inputs, self.schema, columns)
+
+    def side_output(self, tag: str) -> "Stream":
+        """The records that the operator before sent to its side output ``tag``."""
+        if len(self._inputs) != 1:
+            raise ConfigError(f"side_output({tag!r}): a union has no side outputs; ask the stream that has it.")
+        draft = self._inputs[0].draft
+        if tag not in draft.side_schemas:
+            known = ", ".join(sorted(draft.side_schemas)) or "none"
+            raise ConfigError(f"side_output({tag!r}): {draft.name} has no such side output (it has: {known}).")
+        return Stream(self._env, (Upstream(draft, tag),), draft.side_schemas[tag], nameable=False)
+
+    # --- where records go ---------------------------------------------------------------------------------------------
+
+    def write(self, sink: Sink, uid: str | None = None, parallelism: int | None = None) -> None:
+        if not isinstance(sink, Sink):
+            raise ConfigError(f"write: {sink!r} is not a sink. Use cw.parquet_sink(path) or another cw.*_sink.")
+        sink.check(self.schema)
+        operator = CollectOperator(self.schema) if isinstance(sink, Collect) else SinkOperator(sink)
+        draft = Draft(sink.describe(), NodeKind.SINK, operator, self._inputs, self.schema, sink=sink)
+        draft.uid = checked_uid(uid) if uid is not None else None
+        draft.parallelism = checked_parallelism(parallelism) if parallelism is not None else None
+        self._env.add(draft)
+
+    def collect(self, name: str) -> None:
+        """Rows for the driver: ``result.rows(name)``."""
+        self.write(Collect(checked_uid(name)), uid=f"collect-{name}")
+
+    def print(self) -> None:
+        """Rows on the driver's standard output."""
+        self.write(print_sink())
+
+    # --- names --------------------------------------------------------------------------------------------------------
+
+    def uid(self, uid: str) -> Self:
+        """The name under which this operator's state is found again. Every stateful operator should have one."""
+        self._own_draft("uid").uid = checked_uid(uid)
+        return self
+
+    def named(self, name: str) -> Self:
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"named({name!r}): a non-empty string is needed.")
+        self._own_draft("named").name = name
+        return self
+
+    def with_parallelism(self, parallelism: int) -> Self:
+        self._own_draft("with_parallelism").parallelism = checked_parallelism(parallelism)
+        return self
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _own_draft(self, method: str) -> Draft:
+        if not self._nameable:
+            raise ConfigError(
+                f"{method}() cannot stand here: key_by, union, rebalance, broadcast and side_output are not operators. "
+                f"Write it behind the operator that it is meant for."
+            )
+        return self._inputs[0].draft
+
+    def _by(self, exchange: Exchange) -> "Stream":
+        inputs = tuple(Upstream(up.draft, up.tag, exchange) for up in self._inputs)
+        return Stream(self._env, inputs, self.schema, nameable=False)
+
+    def _then(self, name: str, operator: Operator, inputs: tuple[Upstream, ...] | None = None) -> "Stream":
+        return add_operator(self._env, name, operator, inputs or self._inputs, [self.schema])
+
+
+class KeyedStream:
+    """A stream whose records meet by key. State belongs to keys, so stateful operators stand here."""
+
+    def __init__(
+        self, env: "Environment", inputs: tuple[Upstream, ...], schema: pa.Schema, columns: tuple[str, ...]
+    ) -> None:
+        self._env = env
+        self._inputs = inputs
+        self._columns = columns
+        self.schema = schema
+
+    def agg(self, **aggregates: AggregateSpec) -> Stream:
+        """Running aggregates: key columns and results, one updated row per key and batch."""
+        combine = Combine(self._columns, aggregates)
+        partial = combine.output_schema([self.schema])
+        aggregate = Aggregate(self._columns, aggregates, partial=True)
+        schema = aggregate.output_schema([partial])
+        before = [
+            Draft("combine", NodeKind.OPERATOR, Combine(self._columns, aggregates), (up,), partial)
+            for up in self._inputs
+        ]
+        inputs = tuple(Upstream(draft, None, Exchange.KEY_GROUP, self._columns) for draft in before)
+        draft = Draft("agg", NodeKind.OPERATOR, aggregate, inputs, schema)
+        for helper in before:
+            helper.body.output_schema([self.schema])  # type: ignore[union-attr]  # binds it to the schema
+            helper.follows = draft
+            self._env.add(helper)
+        self._env.add(draft)
+        return Stream(self._env, (Upstream(draft),), schema, nameable=True)
+
+    def reduce(self, fn: Callable[[Any, Any], Any]) -> Stream:
+        """``fn(reduced, row)`` gives the new reduced row of the key; emitted for every record."""
+        return self._keyed("reduce", KeyedReduce(_callable("reduce", fn), self._columns))
+
+    def process(self, fn: KeyedProcess, schema: SchemaLike) -> Stream:
+        """An own function with state by key."""
+        instance = _instance("process", fn, KeyedProcess)
+        return self._keyed("process", KeyedProcessOperator(instance, schema, self._columns))
+
+    def uid(self, uid: str) -> "KeyedStream":
+        raise ConfigError(f"uid({uid!r}) cannot stand behind key_by: write it behind agg, reduce or process.")
+
+    def _keyed(self, name: str, operator: Operator) -> Stream:
+        inputs = tuple(Upstream(up.draft, up.tag, Exchange.KEY_GROUP, self._columns) for up in self._inputs)
+        return add_operator(self._env, name, operator, inputs, [self.schema])
+
+
+def add_operator(
+    env: "Environment", name: str, operator: Operator, inputs: tuple[Upstream, ...], schemas: list[pa.Schema]
+) -> Stream:
+    schema = operator.output_schema(schemas)
+    draft = Draft(name, NodeKind.OPERATOR, operator, inputs, schema, operator.side_schemas())
+    env.add(draft)
+    return Stream(env, (Upstream(draft),), schema, nameable=True)
+
+
+def _callable(method: str, fn: Any) -> Any:
+    if not callable(fn):
+        raise ConfigError(f"{method}: {fn!r} is not a function.")
+    return fn
+
+
+def _instance(method: str, fn: Any, wanted: type) -> Any:
+    if isinstance(fn, type) and issubclass(fn, wanted):
+        return fn()
+    if not isinstance(fn, wanted):
+        raise ConfigError(f"{method}: {fn!r} is not a cw.{wanted.__name__}.")
+    return fn
+
+
+def _told(schema: Iterable[pa.Field[Any]]) -> str:
+    return ", ".join(f"{column.name} {column.type}" for column in schema)
