@@ -1,7 +1,7 @@
 """What a sink is. The guarantee of a path is that of its weakest part, and sinks state theirs here."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
@@ -9,7 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from cutwater.errors import CutwaterError
+
 Json = Any
+
+
+class CommitLost(CutwaterError):
+    """A prepared transaction is gone and cannot be committed any more: rows may be lost, and a retry cannot help."""
 
 
 class Delivery(Enum):
@@ -31,6 +37,8 @@ class SinkContext:
     incarnation: str
     schema: pa.Schema
     checkpoint_id: int | None = None
+    print_lines: Callable[[Sequence[str]], None] | None = None
+    """Where ``print_sink`` writes, so that lines reach the driver; None: this process's standard output."""
 
 
 class Sink(ABC):
@@ -48,16 +56,16 @@ class Sink(ABC):
 class PlainSink(Sink):
     """Writes at once and keeps nothing: records since the last checkpoint repeat after a failure."""
 
-    def open(self, ctx: SinkContext) -> None:  # noqa: B027 (optional hook)
+    def open(self, ctx: SinkContext) -> None:
         ...
 
     @abstractmethod
     def write(self, batch: pa.RecordBatch) -> None: ...
 
-    def flush(self) -> None:  # noqa: B027 (optional hook)
+    def flush(self) -> None:
         """Before each checkpoint is acknowledged: what was written must be durable when it returns."""
 
-    def close(self) -> None:  # noqa: B027 (optional hook)
+    def close(self) -> None:
         ...
 
 
@@ -74,10 +82,10 @@ class TwoPhaseCommitSink(Sink):
     prepare_in_background: bool = False
     """True when ``prepare`` of one transaction may run beside ``begin`` and ``write`` of the next."""
 
-    def open(self, ctx: SinkContext) -> None:  # noqa: B027 (optional hook)
+    def open(self, ctx: SinkContext) -> None:
         ...
 
-    def recover(self, committables: Sequence[Json]) -> None:  # noqa: B027 (optional hook)
+    def recover(self, committables: Sequence[Json]) -> None:
         """On every start, before commits: abort what this sink left open and no checkpoint lists."""
 
     @abstractmethod
@@ -99,8 +107,8 @@ class TwoPhaseCommitSink(Sink):
     def abort(self, committable: Json) -> None:
         """Undo a prepared transaction that no checkpoint will commit."""
 
-    def committed_everywhere(self, checkpoint_id: int, committables: Sequence[Json]) -> None:  # noqa: B027 (optional)
+    def committed_everywhere(self, checkpoint_id: int, committables: Sequence[Json]) -> None:
         """In the driver, once every subtask committed this checkpoint. Idempotent; may be repeated."""
 
-    def close(self) -> None:  # noqa: B027 (optional hook)
+    def close(self) -> None:
         ...

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from cutwater.errors import CutwaterError
+
 Json = Any
 """A value that survives ``json.loads(json.dumps(value))`` unchanged."""
 
@@ -26,6 +28,10 @@ class EndOfSplit:
 
 
 END: Final = EndOfSplit()
+
+
+class SourceUnavailable(CutwaterError):
+    """The outside system that a reader needs refused or is gone: names it and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,10 @@ class SplitReader(ABC):
         """Nothing before ``position`` is asked for again. May be skipped or repeated."""
 
     def side_batches(self) -> "dict[str, pa.RecordBatch]":
-        """Records for side outputs that belong to the last batch returned; taken once, then empty."""
+        """Records for side outputs that belong to the last batch returned; taken once, then empty.
+
+        A batch without rows may be returned just for the sake of these.
+        """
         return {}
 
     def close(self) -> None:  # noqa: B027 (optional hook)
@@ -76,6 +85,10 @@ class Source(ABC):
     @abstractmethod
     def splits(self) -> Sequence[Json]:
         """What can be read in parallel; called once in the driver when the job first starts."""
+
+    def splits_for(self, parallelism: int) -> Sequence[Json]:
+        """What the driver calls instead of ``splits`` when the number of subtasks is known; a rescale keeps the splits."""
+        return self.splits()
 
     def discover(self, known: Sequence[Json]) -> Sequence[Json]:
         """Splits that appeared since; called in the driver from time to time if not ``bounded``."""
