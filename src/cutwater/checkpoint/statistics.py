@@ -1,0 +1,163 @@
+"""What is known about checkpoints that ended: one record each, and the history that outlives an attempt."""
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cutwater.checkpoint.failures import ConsecutiveFailures
+from cutwater.checkpoint.snapshot import SubtaskMetrics
+from cutwater.flow.ids import CheckpointId, SubtaskId
+
+
+class CheckpointKind(StrEnum):
+    CHECKPOINT = "checkpoint"
+    SAVEPOINT = "savepoint"
+    FINAL = "final"
+
+
+class CheckpointStatus(StrEnum):
+    COMPLETED = "completed"
+    FAILED = "failed"
+    """Something went wrong; counts against ``tolerable_failures`` unless it was a savepoint."""
+    SUBSUMED = "subsumed"
+    """A newer one completed first."""
+    ABORTED = "aborted"
+    """Nobody needs it any more: the attempt ended, or its caller withdrew."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskCheckpointInfo:
+    """One subtask's part. Durations in seconds; ``acknowledged_after`` counts from the trigger."""
+
+    vertex: str
+    index: int
+    acknowledged_after: float
+    state_bytes: int
+    in_flight_bytes: int
+    alignment: float
+    start_delay: float
+    sync_duration: float
+    async_duration: float
+    longest_gap: float
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointInfo:
+    """One checkpoint that ended. ``trigger_time`` is seconds since the epoch, durations are seconds.
+
+    Bytes are sums over the subtasks; ``alignment``, ``start_delay``, ``sync_duration`` and ``async_duration`` are those of
+    the slowest subtask. Of a checkpoint that did not complete, they cover the subtasks that acknowledged.
+    """
+
+    id: CheckpointId
+    kind: CheckpointKind
+    status: CheckpointStatus
+    trigger_time: float
+    duration: float
+    state_bytes: int
+    in_flight_bytes: int
+    alignment: float
+    start_delay: float
+    sync_duration: float
+    async_duration: float
+    failure_reason: str | None
+    path: str | None
+    unaligned: bool
+    subtasks: tuple[SubtaskCheckpointInfo, ...]
+
+
+def describe_subtask(subtask: SubtaskId, metrics: SubtaskMetrics, acknowledged_after: float) -> SubtaskCheckpointInfo:
+    return SubtaskCheckpointInfo(
+        vertex=subtask.vertex,
+        index=subtask.index,
+        acknowledged_after=acknowledged_after,
+        state_bytes=metrics.state_bytes,
+        in_flight_bytes=metrics.in_flight_bytes,
+        alignment=metrics.alignment,
+        start_delay=metrics.start_delay,
+        sync_duration=metrics.sync,
+        async_duration=metrics.asynchronous,
+        longest_gap=metrics.longest_gap,
+    )
+
+
+def describe_checkpoint(
+    checkpoint: CheckpointId,
+    kind: CheckpointKind,
+    status: CheckpointStatus,
+    *,
+    trigger_time: float,
+    duration: float,
+    unaligned: bool,
+    subtasks: Iterable[SubtaskCheckpointInfo],
+    failure_reason: str | None = None,
+    path: str | None = None,
+) -> CheckpointInfo:
+    parts = tuple(sorted(subtasks, key=lambda part: (part.vertex, part.index)))
+    return CheckpointInfo(
+        id=checkpoint,
+        kind=kind,
+        status=status,
+        trigger_time=trigger_time,
+        duration=duration,
+        state_bytes=sum(part.state_bytes for part in parts),
+        in_flight_bytes=sum(part.in_flight_bytes for part in parts),
+        alignment=max((part.alignment for part in parts), default=0.0),
+        start_delay=max((part.start_delay for part in parts), default=0.0),
+        sync_duration=max((part.sync_duration for part in parts), default=0.0),
+        async_duration=max((part.async_duration for part in parts), default=0.0),
+        failure_reason=failure_reason,
+        path=path,
+        unaligned=unaligned,
+        subtasks=parts,
+    )
+
+
+class CheckpointHistory:
+    """What one attempt leaves to the next: the records, the retained ids, the consecutive failures.
+
+    One per job, handed to each attempt's coordinator in turn. ``retained`` starts with the completed checkpoints that this
+    job owns in its storage; after a restore without claim the restored one is not among them. ``epoch_offset`` is what
+    added to ``now`` gives seconds since the epoch.
+    """
+
+    def __init__(
+        self, *, retained: Iterable[CheckpointId] = (), epoch_offset: float = 0.0, records_kept: int = 1000
+    ) -> None:
+        self.epoch_offset = epoch_offset
+        self.failures = ConsecutiveFailures()
+        self.counts: Counter[CheckpointStatus] = Counter()
+        self.acknowledgements: Counter[str] = Counter()
+        self.latest_completed_at: float | None = None
+        """When the latest checkpoint (not savepoint) completed, on the clock of ``now``: ``checkpoint_age`` counts from it."""
+        self._records: deque[CheckpointInfo] = deque(maxlen=records_kept)
+        self._retained = sorted(retained)
+
+    def checkpoints(self) -> list[CheckpointInfo]:
+        """Newest first, in the order in which they ended."""
+        return list(reversed(self._records))
+
+    @property
+    def retained(self) -> tuple[CheckpointId, ...]:
+        """Completed checkpoints that are kept, oldest first. Savepoints are the user's and never among them."""
+        return tuple(self._retained)
+
+    @property
+    def latest_completed(self) -> CheckpointId | None:
+        return self._retained[-1] if self._retained else None
+
+    def record(self, info: CheckpointInfo, now: float) -> None:
+        """Called once for each checkpoint that ends, before ``keep``."""
+        self._records.append(info)
+        self.counts[info.status] += 1
+        completed = info.status is CheckpointStatus.COMPLETED and info.kind is not CheckpointKind.SAVEPOINT
+        if completed and info.id > (self.latest_completed or 0):
+            self.latest_completed_at = now
+
+    def keep(self, checkpoint: CheckpointId, *, at_most: int) -> tuple[CheckpointId, ...]:
+        """Add a completed checkpoint; the ids that are no longer kept. The latest always stays."""
+        self._retained = sorted({*self._retained, checkpoint})
+        surplus = max(0, len(self._retained) - max(1, at_most))
+        retired, self._retained = self._retained[:surplus], self._retained[surplus:]
+        return tuple(retired)
