@@ -1,0 +1,1 @@
+"""Ours and the peers on one machine, interleaved in one run: only ratios taken like that count."""

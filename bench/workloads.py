@@ -1,0 +1,196 @@
+"""What is measured, on whom, and what we must reach. Data only; the harness runs it and the report judges it."""
+
+import enum
+from dataclasses import dataclass
+from typing import Literal
+
+
+class Better(enum.Enum):
+    HIGHER = "higher"
+    LOWER = "lower"
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """One command that prints a RESULT line. ``venv`` is the environment it runs in; ours is the project's own."""
+
+    name: str
+    venv: Literal["ours", "flink", "spark", "bytewax", "pathway"]
+    command: tuple[str, ...]
+    quick: tuple[str, ...] = ()
+    """Arguments appended for a short run, which shows that it works and nothing more."""
+    remark: str = ""
+    """What it does more or less than the others; stands in the table."""
+    baseline_of: str | None = None
+    """Names the contestant that this one is, with checkpoints off: a reference, not a competitor."""
+
+    @property
+    def is_ours(self) -> bool:
+        return self.venv == "ours"
+
+
+@dataclass(frozen=True, slots=True)
+class TimesBestPeer:
+    """Ours must be at least ``factor`` times as good as the best peer of the same run."""
+
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Ours must stay within ``limit``, whatever the peers do."""
+
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number of a workload: where it stands in the RESULT lines, which direction is good, what we must reach."""
+
+    title: str
+    unit: str
+    keys: tuple[str, ...]
+    better: Better
+    must: TimesBestPeer | Bound
+    goal: TimesBestPeer | Bound
+    against_baseline: bool = False
+    """The figure is the share (in %) that is lost against the same contestant's baseline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    id: str
+    title: str
+    contestants: tuple[Contestant, ...]
+    figures: tuple[Figure, ...]
+
+
+FLINK = "flink_bench.py"
+SPARK = "spark_bench.py"
+RATE = ("rec_per_s",)
+
+_OURS_QUICK_W1 = ("--n", "4000000", "--warm-up", "1000000")
+_FLINK_QUICK_W1 = ("--n", "1000000")
+_SPARK_QUICK_W1 = ("--batch", "300000", "--batches", "2", "--skip", "1")
+_FLINK_W1 = (FLINK, "w1-sql", "--n", "5000000", "--reps", "1", "--warmup", "1")
+
+W1 = Workload(
+    "W1",
+    "keyed running count and sum, 1 M keys, checkpoints every second",
+    (
+        Contestant("Cutwater, Memory", "ours", ("bench.ours.w1",), _OURS_QUICK_W1, "one update per key and batch"),
+        Contestant("Flink SQL, heap", "flink", (*_FLINK_W1, "--ckpt", "1s"), _FLINK_QUICK_W1, "one update per record"),
+        Contestant(
+            "Spark SS, HDFS-backed store",
+            "spark",
+            (SPARK, "w1", "--store", "hdfs", "--batches", "5", "--skip", "4"),
+            _SPARK_QUICK_W1,
+            "one update per key and micro-batch; commits with each batch, not every second",
+        ),
+        Contestant(
+            "Pathway",
+            "pathway",
+            ("pathway_bench.py", "w1", "--persist", "input", "--n", "1000000", "--reps", "1"),
+            remark="bulk load of static files, snapshots its input only",
+        ),
+        Contestant("Bytewax", "bytewax", ("bytewax_bench.py", "w1", "--n", "300000", "--reps", "1")),
+        Contestant(
+            "Cutwater, Memory, no checkpoints",
+            "ours",
+            ("bench.ours.w1", "--checkpoints", "off"),
+            _OURS_QUICK_W1,
+            baseline_of="Cutwater, Memory",
+        ),
+        Contestant(
+            "Flink SQL, heap, no checkpoints",
+            "flink",
+            (*_FLINK_W1, "--ckpt", "off"),
+            _FLINK_QUICK_W1,
+            baseline_of="Flink SQL, heap",
+        ),
+    ),
+    (
+        Figure("throughput", "rec/s", RATE, Better.HIGHER, TimesBestPeer(8), TimesBestPeer(15)),
+        Figure("cost of checkpoints", "%", RATE, Better.LOWER, Bound(5.0), Bound(2.0), against_baseline=True),
+    ),
+)
+
+W1_ROCKSDB = Workload(
+    "W1-rocksdb",
+    "the same on RocksDB, incremental checkpoints every second",
+    (
+        Contestant("Cutwater, RocksDB", "ours", ("bench.ours.w1", "--backend", "rocksdb"), _OURS_QUICK_W1),
+        Contestant(
+            "Flink SQL, RocksDB",
+            "flink",
+            (*_FLINK_W1, "--n", "2000000", "--ckpt", "1s", "--backend", "rocksdb", "--incremental"),
+            _FLINK_QUICK_W1,
+        ),
+        Contestant(
+            "Spark SS, RocksDB changelog",
+            "spark",
+            (SPARK, "w1", "--store", "rocksdb", "--changelog", "--batch", "500000", "--batches", "3", "--skip", "3"),
+            _SPARK_QUICK_W1,
+        ),
+    ),
+    (Figure("throughput", "rec/s", RATE, Better.HIGHER, TimesBestPeer(4), TimesBestPeer(15)),),
+)
+
+W5 = Workload(
+    "W5",
+    "SIGKILL of a worker until the first new output, warm driver",
+    (
+        Contestant("Cutwater", "ours", ("bench.ours.w5",), ("--run", "4")),
+        Contestant(
+            "Flink, standby TaskManager",
+            "flink",
+            ("flink_recovery.py", "--heartbeat", "500", "--reps", "1"),
+            remark="a TaskManager dies, a warm one stands by",
+        ),
+        Contestant(
+            "Spark SS, driver restart",
+            "spark",
+            (SPARK, "w5", "--store", "hdfs", "--batch", "200000", "--reps", "1"),
+            remark="the whole driver dies and starts again",
+        ),
+    ),
+    (Figure("outage", "s", ("kill_to_first_output_s", "kill_to_first_batch_s"), Better.LOWER, Bound(2.0), Bound(1.0)),),
+)
+
+_FLINK_W6 = (FLINK, "w6", "--seconds", "25", "--skip", "10")
+_QUICK_W6 = ("--seconds", "12", "--skip", "6")
+W6 = Workload(
+    "W6",
+    "latency through one key_by at 10,000 records/s, checkpoints every second",
+    (
+        Contestant("Cutwater", "ours", ("bench.ours.w6",), _QUICK_W6, "stamped at the source"),
+        Contestant(
+            "Flink, buffer timeout 1 ms",
+            "flink",
+            (*_FLINK_W6, "--buffer-timeout", "1 ms"),
+            _QUICK_W6,
+            "stamped outside",
+        ),
+        Contestant(
+            "Flink, default buffer timeout",
+            "flink",
+            (*_FLINK_W6, "--buffer-timeout", "100 ms"),
+            _QUICK_W6,
+            "stamped outside",
+        ),
+        Contestant(
+            "Spark SS",
+            "spark",
+            (SPARK, "w6", "--seconds", "40", "--skip", "12"),
+            ("--seconds", "30", "--skip", "6"),
+            "stamped outside; its trigger takes what there is",
+        ),
+    ),
+    (
+        Figure("latency p50", "ms", ("p50_ms",), Better.LOWER, Bound(12.0), Bound(5.0)),
+        Figure("latency p99", "ms", ("p99_ms",), Better.LOWER, Bound(50.0), Bound(20.0)),
+        Figure("longest hole in the output (W7)", "ms", ("longest_hole_ms",), Better.LOWER, Bound(100.0), Bound(20.0)),
+    ),
+)
+
+WORKLOADS = {workload.id: workload for workload in (W1, W1_ROCKSDB, W5, W6)}
