@@ -30,9 +30,10 @@ def draw(standings: Sequence[Standing], path: Path) -> bool:
     axes = picture.subplots()
     places = range(len(bars))
     colours = ["#2a6f97" if ratio >= 1 else "#bc4749" for _, ratio, _ in bars]
-    axes.barh(places, [ratio for _, ratio, _ in bars], color=colours, height=0.6)
+    # Bars begin at 1, not at the edge: on a logarithmic axis the edge is arbitrary, and 1 is where both are equal.
+    axes.barh(places, [ratio - 1 for _, ratio, _ in bars], left=1, color=colours, height=0.6)
     for place, (_, ratio, must) in enumerate(bars):
-        axes.text(ratio * 1.05, place, f"{number(ratio)} x", va="center", fontsize=8)
+        axes.text(max(ratio, 1) * 1.05, place, f"{number(ratio)} x", va="center", fontsize=8)
         if must is not None:
             axes.plot([must, must], [place - 0.4, place + 0.4], color="black", linewidth=1)
     axes.set_xscale("log")
