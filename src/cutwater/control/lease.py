@@ -47,7 +47,7 @@ class Lease:
 
     def asked(self, now: float) -> None:
         self._asked_at = now
-        if now >= self._last_question_due():
+        if self._last_question_at is None and now >= self._last_question_due():
             self._last_question_at = now
 
     def granted(self, asked_at: float) -> None:
