@@ -56,7 +56,7 @@ def spark_conf(master: str | None = None, slots: int | None = None, **conf: str)
 
     ``SparkSession.builder.config(conf=cw.spark_conf("spark://host:7077"))`` makes a session for a cluster.
     """
-    if slots is not None and (isinstance(slots, bool) or not isinstance(slots, int) or slots < 1):
+    if slots is not None and (isinstance(slots, bool) or slots < 1):
         raise ConfigError(f"slots={slots!r}: a whole number of at least 1 is needed.")
     if master is not None and slots is not None:
         raise ConfigError(f"slots={slots!r} sizes a local master and cannot stand beside master={master!r}.")
@@ -88,7 +88,7 @@ def check_session(spark: SparkSession) -> list[str]:
         found = spark.conf.get(key, None) if key.startswith("spark.sql.") else conf.get(key)
         if found is None and key in ("spark.speculation", "spark.dynamicAllocation.enabled"):
             continue
-        if key == "spark.task.maxFailures" and found is None and spark.sparkContext.master.startswith("local["):
+        if key == "spark.task.maxFailures" and found is None and str(spark.sparkContext.master).startswith("local["):
             continue
         if found != wanted:
             problems.append(f"{key} is {found or 'not set'}, and must be {wanted}: {_WHY[key]}.")

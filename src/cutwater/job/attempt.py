@@ -1,0 +1,329 @@
+"""One attempt, as the driver keeps it: hears the subtasks, asks the coordinator, does what it says.
+
+Runs on one thread and never blocks on storage: that work goes to ``DriverIO``, whose results come back to this thread.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cutwater.checkpoint import commands as do
+from cutwater.checkpoint import events as on
+from cutwater.checkpoint.attachments import adopt_attachments
+from cutwater.checkpoint.completed import (
+    CompletedCheckpoint, SubtaskRecord, metrics_from_json, snapshot_from_json,
+)  # fmt: skip
+from cutwater.checkpoint.coordinator import Coordinator
+from cutwater.checkpoint.job_store import JobStore
+from cutwater.checkpoint.memory_storage import MemoryStorage
+from cutwater.checkpoint.publication import CertainlyNotStored, Published, UnknownWhetherStored
+from cutwater.checkpoint.snapshot import SubtaskMetrics
+from cutwater.checkpoint.statistics import CheckpointHistory, CheckpointInfo
+from cutwater.connectors.sink import TwoPhaseCommitSink
+from cutwater.control import messages as say
+from cutwater.flow.clock import Clock
+from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
+from cutwater.job.definition import JobDefinition
+from cutwater.job.deployment import Deployment
+
+Json = Any
+
+
+class DriverIO(Protocol):
+    """Runs ``work`` elsewhere, one after the other, and then ``done`` on the attempt's thread with its result or error."""
+
+    def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RootCause:
+    """Why an attempt failed, as the user should read it."""
+
+    message: str
+    trace: str = ""
+
+
+class AttemptEvents(Protocol):
+    """What the job hears of an attempt."""
+
+    def checkpoint_ended(self, info: CheckpointInfo) -> None: ...
+
+    def request_ended(self, request: on.RequestId, outcome: CheckpointInfo | str) -> None: ...
+
+    def printed(self, lines: Sequence[str]) -> None: ...
+
+    def log(self, line: str) -> None: ...
+
+
+class AttemptDriver:
+    """``send`` delivers to one subtask. After ``failure`` is set nothing more is decided here."""
+
+    def __init__(
+        self,
+        definition: JobDefinition,
+        store: JobStore,
+        attempt: Attempt,
+        history: CheckpointHistory,
+        deployment: Deployment,
+        *,
+        send: Callable[[SubtaskId, say.ToSubtask], None],
+        io: DriverIO,
+        clock: Clock,
+        events: AttemptEvents,
+    ) -> None:
+        self._definition = definition
+        self._store = store
+        self._attempt = attempt
+        self._deployment = deployment
+        self._send = send
+        self._io = io
+        self._clock = clock
+        self._events = events
+        self._subtasks = definition.plan.subtasks
+        self._coordinator = Coordinator(
+            definition.checkpointing,
+            subtasks=self._subtasks,
+            sources=definition.plan.source_subtasks,
+            committing=definition.committing_subtasks(),
+            history=history,
+        )
+        self._timer: float | None = None
+        self._metrics: dict[CheckpointId, dict[SubtaskId, SubtaskMetrics]] = {}
+        self._committables: dict[CheckpointId, dict[str, list[Json]]] = {}
+        self.processes: dict[SubtaskId, say.Hello] = {}
+        self.progress: dict[SubtaskId, say.Progress] = {}
+        self.left: set[SubtaskId] = set()
+        self.started = False
+        self.finishing = False
+        self.failure: RootCause | None = None
+
+    # --- what comes in ------------------------------------------------------------------------------------------------
+
+    def on_message(self, subtask: SubtaskId, message: say.Message) -> None:
+        match message:
+            case say.Hello():
+                self.processes[subtask] = message
+                self._send(subtask, self._deployment.message(subtask))
+            case say.Running():
+                self.handle(on.SubtaskRunning(subtask))
+            case say.Acknowledge():
+                self._acknowledged(subtask, message)
+            case say.Decline(checkpoint, reason):
+                self.handle(on.Declined(subtask, checkpoint, reason))
+            case say.InputEnded():
+                self.handle(on.InputEnded(subtask))
+            case say.Committed(checkpoint):
+                # Through the same queue as collected rows: they are stored before the commit counts.
+                self._io.submit(lambda: None, lambda _: self.handle(on.OutputCommitted(subtask, checkpoint)))
+            case say.CollectedRows(uid, checkpoint, attachments):
+                self._store_collected(subtask, uid, checkpoint, attachments[0])
+            case say.RequestPause(channel):
+                self._send(self._definition.plan.sender_of[channel], say.PauseChannel(channel))
+            case say.RequestResume(channel):
+                self._send(self._definition.plan.sender_of[channel], say.ResumeChannel(channel))
+            case say.ReservePositions(number, positions):
+                self._reserve(subtask, number, positions)
+            case say.PrintedLines(lines):
+                self._events.printed(lines)
+            case say.Progress():
+                self.progress[subtask] = message
+            case say.SubtaskFailed():
+                self._subtask_failed(subtask, message)
+            case say.Goodbye():
+                self.left.add(subtask)
+            case _:
+                self.fail(RootCause(f"{subtask} said something only the driver may say: {message!r}"))
+
+    def handle(self, event: on.Event) -> None:
+        for command in self._coordinator.handle(event, self._clock.monotonic()):
+            self._execute(command)
+
+    def tick(self) -> None:
+        if self._timer is not None and self._clock.monotonic() >= self._timer:
+            self._timer = None
+            self.handle(on.Tick())
+
+    @property
+    def next_tick(self) -> float | None:
+        """By the clock's monotonic time."""
+        return self._timer
+
+    def fail(self, cause: RootCause) -> None:
+        """The first cause counts; what follows from it is no news."""
+        self.failure = self.failure or cause
+
+    def end(self, reason: str) -> None:
+        """The subtasks are gone or going; requests that wait are answered."""
+        self.handle(on.AttemptEnded(reason))
+
+    # --- what goes out ------------------------------------------------------------------------------------------------
+
+    def _execute(self, command: do.Command) -> None:
+        match command:
+            case do.ReserveId():
+                self._io.submit(self._store.reserve_id, self._id_reserved)
+            case do.AllowStart():
+                self.started = True
+                self._broadcast(say.StartProcessing())
+            case do.SendTrigger(checkpoint, triggered_at, unaligned, savepoint, stop, to):
+                trigger = say.TriggerCheckpoint(checkpoint, triggered_at, unaligned, savepoint, stop)
+                for subtask in to:
+                    self._send(subtask, trigger)
+            case do.SendCutNow(checkpoint, to):
+                for subtask in to:
+                    self._send(subtask, say.CutNow(checkpoint))
+            case do.SendAbort(checkpoint, reason):
+                self._metrics.pop(checkpoint, None)
+                self._broadcast(say.AbortCheckpoint(checkpoint, reason))
+            case do.StoreMetadata():
+                self._store_metadata(command)
+            case do.NotifyCompleted(checkpoint):
+                self._announce(checkpoint)
+            case do.NotifySubsumed(checkpoint):
+                self._broadcast(say.CheckpointSubsumed(checkpoint))
+            case do.ConfirmOutput(checkpoint):
+                self._confirm_output(checkpoint)
+            case do.DeleteFiles(checkpoints):
+                self._io.submit(lambda: self._store.delete_checkpoints(checkpoints), self._log_failure)
+            case do.StopSources(drain):
+                for subtask in self._definition.plan.source_subtasks:
+                    self._send(subtask, say.StopSources(drain))
+            case do.FinishSubtasks():
+                self.finishing = True
+                self._broadcast(say.Finish())
+            case do.FailJob(reason):
+                self.fail(RootCause(reason))
+            case do.CompleteRequest(request, info):
+                self._events.request_ended(request, info)
+            case do.FailRequest(request, reason):
+                self._events.request_ended(request, reason)
+            case do.RecordCheckpoint(info):
+                self._events.checkpoint_ended(info)
+            case do.ReportAcknowledgement(subtask, checkpoint, outcome):
+                self._events.log(f"acknowledgement of checkpoint {checkpoint} by {subtask}: {outcome.value}")
+            case do.SetTimer(at):
+                self._timer = at
+
+    def _broadcast(self, message: say.ToSubtask) -> None:
+        for subtask in self._subtasks:
+            self._send(subtask, message)
+
+    def _id_reserved(self, outcome: Any) -> None:
+        match outcome:
+            case Exception():
+                self.handle(on.ReservationFailed(f"no checkpoint id could be reserved: {outcome}"))
+            case checkpoint:
+                self.handle(on.IdReserved(checkpoint))
+
+    def _acknowledged(self, subtask: SubtaskId, message: say.Acknowledge) -> None:
+        snapshot, metrics = snapshot_from_json(message.snapshot), metrics_from_json(message.metrics)
+        checkpoint = message.checkpoint
+        if isinstance(self._store.storage, MemoryStorage):
+            folder = self._store.layout.checkpoint_folder(checkpoint)
+            snapshot = adopt_attachments(self._store.storage, folder, snapshot, message.attachments)
+        self._metrics.setdefault(checkpoint, {})[subtask] = metrics
+        self.handle(on.Acknowledged(subtask, checkpoint, snapshot, metrics))
+
+    def _store_metadata(self, command: do.StoreMetadata) -> None:
+        metrics = self._metrics.pop(command.checkpoint, {})
+        for older in [n for n in self._metrics if n < command.checkpoint - 100]:
+            del self._metrics[older]
+        record = self._store.record()
+        assert record is not None
+        completed = CompletedCheckpoint(
+            job=self._definition.name,
+            incarnation=record.incarnation,
+            attempt=self._attempt,
+            id=command.checkpoint,
+            kind=command.kind,
+            unaligned=command.unaligned,
+            folder=self._store.layout.checkpoint_folder(command.checkpoint),
+            triggered_at=command.triggered_at,
+            duration=max(0.0, self._clock.wall() - command.triggered_at),
+            max_parallelism=self._definition.plan.max_parallelism,
+            graph=self._definition.shapes(),
+            subtasks=tuple(
+                SubtaskRecord(snapshot, metrics[SubtaskId(snapshot.vertex, snapshot.index)])
+                for snapshot in command.snapshots
+            ),
+        )
+        if completed.has_committables():
+            self._committables[completed.id] = _committables_of(completed)
+        self._io.submit(lambda: self._store.publish(completed), lambda outcome: self._published(completed, outcome))
+
+    def _published(self, completed: CompletedCheckpoint, outcome: Any) -> None:
+        match outcome:
+            case Published(path):
+                self.handle(on.MetadataStored(completed.id, path))
+            case CertainlyNotStored(reason):
+                self.handle(on.MetadataFailed(completed.id, reason, unknown=False))
+            case UnknownWhetherStored(reason):
+                self.handle(on.MetadataFailed(completed.id, reason, unknown=True))
+            case error:
+                self.handle(on.MetadataFailed(completed.id, str(error), unknown=True))
+
+    def _announce(self, checkpoint: CheckpointId) -> None:
+        """Before sinks hear of it, it is written down that output up to here may be visible (rule 31)."""
+        if checkpoint not in self._committables:
+            self._broadcast(say.CheckpointCompleted(checkpoint))
+            return
+
+        def noted(outcome: Any) -> None:
+            if isinstance(outcome, Exception):
+                self.fail(RootCause(f"Checkpoint {checkpoint} is complete, but its commit could not begin: {outcome}"))
+            else:
+                self._broadcast(say.CheckpointCompleted(checkpoint))
+
+        self._io.submit(lambda: self._store.commit_began(checkpoint), noted)
+
+    def _confirm_output(self, checkpoint: CheckpointId) -> None:
+        for n in sorted(n for n in self._committables if n <= checkpoint):
+            for uid, committables in self._committables.pop(n).items():
+                sink = self._definition.sinks.get(uid)
+                if isinstance(sink, TwoPhaseCommitSink):
+                    self._io.submit(_call_committed_everywhere(sink, n, committables), self._log_failure)
+
+    def _store_collected(self, subtask: SubtaskId, uid: str, checkpoint: CheckpointId, rows: bytes) -> None:
+        def stored(outcome: Any) -> None:
+            if isinstance(outcome, Exception):
+                self.fail(RootCause(f"Rows of collect ({uid}) could not be stored: {outcome}"))
+
+        self._io.submit(lambda: self._store.append_collected(uid, checkpoint, subtask.index, rows), stored)
+
+    def _reserve(self, subtask: SubtaskId, number: int, positions: Json) -> None:
+        def stored(outcome: Any) -> None:
+            if isinstance(outcome, Exception):
+                self.fail(RootCause(f"Positions of {subtask} could not be reserved: {outcome}"))
+            else:
+                self._send(subtask, say.ReservationStored(number))
+
+        uid, splits = positions["uid"], positions["splits"]
+        self._io.submit(lambda: self._store.store_reservation(uid, subtask.index, number, splits), stored)
+
+    def _subtask_failed(self, subtask: SubtaskId, failed: say.SubtaskFailed) -> None:
+        line = f" ({failed.user_line})" if failed.user_line and failed.user_line not in failed.error else ""
+        self.fail(RootCause(f"{failed.uid or subtask.vertex}[{subtask.index}]{line}: {failed.error}", failed.trace))
+
+    def _log_failure(self, outcome: Any) -> None:
+        if isinstance(outcome, Exception):
+            self._events.log(f"{type(outcome).__name__}: {outcome}")
+
+
+def _committables_of(completed: CompletedCheckpoint) -> dict[str, list[Json]]:
+    """Only those that this checkpoint brought; earlier ones stand in earlier checkpoints."""
+    found: dict[str, list[Json]] = {}
+    for record in completed.subtasks:
+        for operator in record.snapshot.operators:
+            if isinstance(operator.inline, dict):
+                for entry in operator.inline.get("committables", ()):
+                    if entry.get("checkpoint") == completed.id:
+                        found.setdefault(operator.uid, []).append(entry["value"])
+                    else:
+                        found.setdefault(operator.uid, [])
+    return found
+
+
+def _call_committed_everywhere(
+    sink: TwoPhaseCommitSink, checkpoint: CheckpointId, values: list[Json]
+) -> Callable[[], None]:
+    return lambda: sink.committed_everywhere(checkpoint, values)

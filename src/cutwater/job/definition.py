@@ -1,0 +1,55 @@
+"""Everything about a job that stays the same over its attempts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pyarrow as pa
+
+from cutwater.checkpoint.completed import VertexShape
+from cutwater.config import Checkpointing, CheckpointMode
+from cutwater.connectors.sink import Sink, TwoPhaseCommitSink
+from cutwater.connectors.source import Source
+from cutwater.flow.ids import SubtaskId
+from cutwater.graph.plan import ExecutionPlan
+from cutwater.restart import RestartStrategy
+from cutwater.state.backend import StateBackend
+from cutwater.subtask.limits import FlowLimits
+from cutwater.subtask.setup import Guarantee
+
+
+@dataclass(frozen=True)
+class JobDefinition:
+    name: str
+    plan: ExecutionPlan
+    schemas: Mapping[int, pa.Schema]
+    """Schema of the records of each edge of the plan."""
+    sources: Mapping[str, Source]
+    sinks: Mapping[str, Sink]
+    collected: Mapping[str, str]
+    """From the name given to ``collect`` to the uid of its sink."""
+    backend: StateBackend
+    restart: RestartStrategy
+    checkpointing: Checkpointing | None
+    limits: FlowLimits = field(default_factory=FlowLimits)
+    slot_timeout: timedelta = timedelta(minutes=1)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        mode = self.checkpointing.mode if self.checkpointing is not None else CheckpointMode.AT_LEAST_ONCE
+        return Guarantee(mode.value)
+
+    def shapes(self) -> tuple[VertexShape, ...]:
+        return tuple(
+            VertexShape(vertex.id, tuple(node.uid for node in vertex.members), vertex.parallelism)
+            for vertex in self.plan.vertices
+        )
+
+    def committing_subtasks(self) -> frozenset[SubtaskId]:
+        vertices = {vertex.id for vertex in self.plan.vertices if vertex.has_sink}
+        return frozenset(subtask for subtask in self.plan.subtasks if subtask.vertex in vertices)
+
+    @property
+    def all_sinks_idempotent(self) -> bool:
+        """Whether output may be written again without harm; two-phase output may not."""
+        return not any(isinstance(sink, TwoPhaseCommitSink) for sink in self.sinks.values()) and not self.collected

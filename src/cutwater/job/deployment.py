@@ -1,0 +1,120 @@
+"""What each subtask is told when it reports in: the state it restores and the splits it reads."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cutwater.checkpoint.attachments import attachments_of
+from cutwater.checkpoint.completed import CompletedCheckpoint
+from cutwater.checkpoint.memory_storage import MemoryStorage
+from cutwater.checkpoint.restore import SubtaskRestore, plan_restore, subtask_restore_from_json
+from cutwater.checkpoint.storage import CheckpointStorage
+from cutwater.checkpoint.storage_url import open_storage
+from cutwater.checkpoint.stored_tables import RestoredTables, attachments_by_checksum
+from cutwater.control.messages import Deploy
+from cutwater.flow.ids import SubtaskId
+from cutwater.job.definition import JobDefinition
+from cutwater.subtask.setup import SubtaskState
+
+Json = Any
+
+
+@dataclass(slots=True)
+class Deployment:
+    """One attempt's answer to every Hello."""
+
+    storage: CheckpointStorage | None = None
+    restores: Mapping[SubtaskId, SubtaskRestore] = field(default_factory=dict)
+    splits: dict[SubtaskId, list[Json]] = field(default_factory=dict)
+
+    def message(self, subtask: SubtaskId) -> Deploy:
+        restore = self.restores.get(subtask)
+        told: dict[str, Json] = {"splits": self.splits.get(subtask, []), "restore": None, "storage": None}
+        attachments: tuple[bytes, ...] = ()
+        if restore is not None and self.storage is not None:
+            told["restore"] = restore.to_json()
+            if isinstance(self.storage, MemoryStorage):
+                attachments = attachments_of(self.storage, restore.tables())
+            else:
+                told["storage"] = self.storage.url
+        return Deploy(told, attachments)
+
+
+def deploy_fresh(definition: JobDefinition) -> Deployment:
+    return Deployment(splits=_deal_splits(definition, {}))
+
+
+def deploy_reserved(definition: JobDefinition, reserved: Mapping[str, Sequence[Json]]) -> Deployment:
+    """At most once: no state, and every split goes on behind what was reserved."""
+    return Deployment(splits=_deal_splits(definition, reserved))
+
+
+def deploy_restored(
+    definition: JobDefinition,
+    storage: CheckpointStorage,
+    checkpoint: CompletedCheckpoint,
+    *,
+    allow_non_restored_state: bool,
+) -> Deployment:
+    plan = definition.plan
+    restores = plan_restore(
+        checkpoint, definition.shapes(), plan.max_parallelism, allow_non_restored_state=allow_non_restored_state
+    )
+    known = {
+        uid: [split for part in _inline_parts(restores, uid) for split in part.get("splits", ())]
+        for uid in definition.sources
+    }
+    new = {uid: splits for uid, splits in known.items() if not splits}
+    # A source that the checkpoint does not know starts from the beginning.
+    splits = _deal_splits(definition, {}, only=frozenset(new))
+    for subtask, restore in restores.items():
+        for operator in restore.operators:
+            if operator.uid in definition.sources:
+                own = [split for part in operator.inline for split in part.get("splits", ())]
+                splits.setdefault(subtask, []).extend(own)
+    return Deployment(storage, restores, splits)
+
+
+def _inline_parts(restores: Mapping[SubtaskId, SubtaskRestore], uid: str) -> list[Json]:
+    return [
+        part for restore in restores.values() for operator in restore.operators if operator.uid == uid
+        for part in operator.inline
+    ]  # fmt: skip
+
+
+def _deal_splits(
+    definition: JobDefinition, reserved: Mapping[str, Sequence[Json]], only: frozenset[str] | None = None
+) -> dict[SubtaskId, list[Json]]:
+    dealt: dict[SubtaskId, list[Json]] = {}
+    for vertex in definition.plan.vertices:
+        source = definition.sources.get(vertex.id)
+        if source is None or (only is not None and vertex.id not in only):
+            continue
+        known = list(reserved.get(vertex.id, ()))
+        taken = [entry["split"] for entry in known]
+        fresh = [
+            {"split": split, "position": None} for split in source.splits_for(vertex.parallelism) if split not in taken
+        ]
+        for number, entry in enumerate([*known, *fresh]):
+            dealt.setdefault(SubtaskId(vertex.id, number % vertex.parallelism), []).append(entry)
+    return dealt
+
+
+def state_from(deploy: Deploy) -> SubtaskState:
+    """In the worker: what the message tells the subtask."""
+    told = deploy.restore
+    if told is None or told["restore"] is None:
+        return SubtaskState(splits=told["splits"] if told else ())
+    restore = subtask_restore_from_json(told["restore"])
+    storage = open_storage(told["storage"]) if told["storage"] is not None else None
+    attachments = attachments_by_checksum(deploy.attachments)
+    return SubtaskState(
+        finished=restore.finished,
+        splits=told["splits"],
+        operators={
+            operator.uid: RestoredTables(
+                operator.inline, operator.tables, restore.key_groups, storage=storage, attachments=attachments
+            )
+            for operator in restore.operators
+        },
+    )

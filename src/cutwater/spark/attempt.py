@@ -1,0 +1,305 @@
+"""One attempt on Spark: control server, Spark job, and the thread that serves both until the attempt ends."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from cutwater.checkpoint.events import Event
+from cutwater.checkpoint.file_storage import FileStorage
+from cutwater.checkpoint.job_store import JobStore
+from cutwater.checkpoint.statistics import CheckpointHistory
+from cutwater.config import MemoryStorageSetting
+from cutwater.control.driver_server import ControlServer, PeerLost
+from cutwater.control.keys import AttemptKeys
+from cutwater.control.messages import AbortAttempt, AssignSplits
+from cutwater.flow.clock import SystemClock
+from cutwater.flow.ids import Attempt, SubtaskId
+from cutwater.job.attempt import AttemptDriver, AttemptEvents, RootCause
+from cutwater.job.definition import JobDefinition
+from cutwater.job.deployment import Deployment
+from cutwater.spark.blueprint import Blueprint, pack
+from cutwater.spark.exchange import chain_levels, run_pipelined
+from cutwater.spark.processes import confirm_dead, is_alive, is_here
+from cutwater.spark.task import RunLevel
+
+LEASE_SECONDS = 10.0
+HELLO_SECONDS = 90.0
+"""Every subtask must report in within this, or Spark accepted the job without having room for it."""
+POLL_SECONDS = 0.05
+DISCOVERY_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """All input processed, all output committed, all tasks ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    cause: RootCause
+    ran: bool
+    """Whether it came to process records."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoRoom:
+    """Spark had no free slots for all subtasks at once."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Canceled:
+    """The user asked for it."""
+
+
+Outcome = Finished | Failed | NoRoom | Canceled
+
+
+class _IO(threading.Thread):
+    """Storage work off the attempt's thread; results come back through ``results``."""
+
+    def __init__(self) -> None:
+        super().__init__(name="cutwater-driver-io", daemon=True)
+        self._work: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]] | None] = queue.SimpleQueue()
+        self.results: queue.SimpleQueue[tuple[Callable[[Any], None], Any]] = queue.SimpleQueue()
+        self.woken: Callable[[], None] = lambda: None
+        self.start()
+
+    def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        self._work.put((work, done))
+
+    def run(self) -> None:
+        while (item := self._work.get()) is not None:
+            work, done = item
+            try:
+                result: Any = work()
+            except Exception as error:
+                result = error
+            self.results.put((done, result))
+            self.woken()
+
+    def deliver(self) -> None:
+        """On the attempt's thread."""
+        while not self.results.empty():
+            done, result = self.results.get()
+            done(result)
+
+    def finish(self) -> None:
+        """Let everything asked for be done; nobody listens to the results any more but ``deliver``."""
+        self._work.put(None)
+        self.join()
+        self.deliver()
+
+
+class SparkAttempt:
+    """``run`` blocks until the attempt is over and its workers are known to be dead."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        definition: JobDefinition,
+        store: JobStore,
+        attempt: Attempt,
+        incarnation: str,
+        history: CheckpointHistory,
+        deployment: Deployment,
+        events: AttemptEvents,
+    ) -> None:
+        self._spark = spark
+        self._definition = definition
+        self._store = store
+        self._attempt = attempt
+        self._events = events
+        self._deployment = deployment
+        self._asked: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._cancel = threading.Event()
+        self._io = _IO()
+        keys = AttemptKeys.generate()
+        host = spark.sparkContext.getConf().get("spark.driver.host") or "127.0.0.1"
+        local = str(spark.sparkContext.master).startswith("local")
+        self._server = ControlServer(attempt, keys, "127.0.0.1" if local else host)
+        self._blueprint = Blueprint(
+            definition=definition,
+            attempt=attempt,
+            incarnation=incarnation,
+            address=self._server.address,
+            keys=keys.for_workers(),
+            storage=store.storage if isinstance(store.storage, FileStorage) else None,
+            checkpoints_prefix=store.layout.checkpoints,
+            max_inline_state=_inline_limit(definition),
+            lease_seconds=LEASE_SECONDS,
+        )
+        self.driver = AttemptDriver(
+            definition,
+            store,
+            attempt,
+            history,
+            deployment,
+            send=self._server.send,
+            io=self._io,
+            clock=SystemClock(),
+            events=events,
+        )
+        self._spark_error: Exception | None = None
+        self._group = f"cutwater-{definition.name}-{attempt}"
+
+    def ask(self, event: Event) -> None:
+        """From any thread: a request for the coordinator."""
+        self._asked.put(event)
+
+    def cancel(self) -> None:
+        self._cancel.set()
+
+    def run(self) -> Outcome:
+        packed = pack(self._blueprint)
+        job = threading.Thread(target=self._submit, args=(packed,), name=self._group, daemon=True)
+        job.start()
+        try:
+            outcome = self._serve(job)
+            self._end(job, outcome)
+            return outcome
+        finally:
+            self._io.finish()
+            self._server.close()
+
+    # --- the Spark job ------------------------------------------------------------------------------------------------
+
+    def _submit(self, packed: bytes) -> None:
+        try:
+            self._spark.sparkContext.setJobGroup(self._group, f"Cutwater: {self._definition.name}")
+            levels = [
+                (len(places), RunLevel(number, packed)) for number, places in enumerate(self._definition.plan.levels)
+            ]
+            run_pipelined(self._spark, chain_levels(self._spark, levels))
+        except Exception as error:
+            self._spark_error = error
+
+    # --- until the attempt ends ---------------------------------------------------------------------------------------
+
+    def _serve(self, job: threading.Thread) -> Outcome:
+        began = time.monotonic()
+        discovery = began + DISCOVERY_SECONDS
+        driver = self.driver
+        while True:
+            for report in self._server.receive(self._patience()):
+                if isinstance(report, PeerLost):
+                    self._peer_lost(report.subtask)
+                else:
+                    driver.on_message(*report)
+            self._io.deliver()
+            while not self._asked.empty():
+                driver.handle(self._asked.get())
+            driver.tick()
+            if self._cancel.is_set():
+                return Canceled()
+            if not job.is_alive():
+                return self._after_spark_ended()
+            if driver.failure is not None:
+                return Failed(driver.failure, driver.started)
+            now = time.monotonic()
+            missing = len(self._definition.plan.subtasks) - len(driver.processes)
+            if missing and now - began > HELLO_SECONDS:
+                return NoRoom(f"{missing} of {len(self._definition.plan.subtasks)} subtasks never reported in")
+            if now > discovery and driver.started:
+                discovery = now + DISCOVERY_SECONDS
+                self._discover()
+
+    def _patience(self) -> float:
+        if not self._io.results.empty() or not self._asked.empty():
+            return 0.0
+        due = self.driver.next_tick
+        return POLL_SECONDS if due is None else max(0.0, min(POLL_SECONDS, due - time.monotonic()))
+
+    def _after_spark_ended(self) -> Outcome:
+        driver = self.driver
+        for report in self._server.receive(0.05):
+            if not isinstance(report, PeerLost):
+                driver.on_message(*report)
+        self._io.deliver()
+        if self._spark_error is None and driver.finishing:
+            return Finished()
+        if driver.failure is not None:
+            return Failed(driver.failure, driver.started)
+        text = str(self._spark_error) if self._spark_error else "Spark ended the job before its input ended"
+        if "INSUFFICIENT_SLOT" in text:
+            return NoRoom(_first_line(text))
+        return Failed(self._dead_worker() or RootCause(f"Spark: {_first_line(text)}", text), driver.started)
+
+    def _dead_worker(self) -> RootCause | None:
+        """Spark's own error is often secondary; a worker that is gone is the cause."""
+        dead = [
+            (subtask, process)
+            for subtask, process in self.driver.processes.items()
+            if subtask not in self.driver.left and is_here(process) and not is_alive(process)
+        ]
+        if not dead:
+            return None
+        subtask, process = dead[0]
+        return RootCause(f"{subtask}: its Python worker (pid {process.pid}) died without a word (killed, or out of memory)")
+
+    def _peer_lost(self, subtask: SubtaskId) -> None:
+        driver = self.driver
+        if subtask in driver.left or driver.finishing:
+            return
+        process = driver.processes.get(subtask)
+        pid = f" (pid {process.pid})" if process else ""
+        driver.fail(RootCause(f"{subtask}: its Python worker{pid} died or lost its connection to the driver"))
+
+    def _discover(self) -> None:
+        """Ask unbounded sources for new splits, off this thread, and deal them out."""
+        for uid, source in self._definition.sources.items():
+            if source.bounded:
+                continue
+            known = [entry["split"] for entries in self._known(uid).values() for entry in entries]
+
+            def found(splits: Any, uid: str = uid) -> None:
+                if isinstance(splits, Exception):
+                    self._events.log(f"{uid}: looking for new splits failed: {splits}")
+                    return
+                self._assign(uid, splits)
+
+            self._io.submit(lambda source=source, known=known: list(source.discover(known)), found)  # type: ignore[misc]
+
+    def _known(self, uid: str) -> dict[SubtaskId, list[Any]]:
+        return {subtask: entries for subtask, entries in self._deployment.splits.items() if subtask.vertex == uid}
+
+    def _assign(self, uid: str, splits: list[Any]) -> None:
+        width = self._definition.plan.vertex(uid).parallelism
+        known = sum(len(entries) for entries in self._known(uid).values())
+        for number, split in enumerate(splits):
+            subtask = SubtaskId(uid, (known + number) % width)
+            entry = {"split": split, "position": None}
+            self._deployment.splits.setdefault(subtask, []).append(entry)
+            self._server.send(subtask, AssignSplits(uid, (entry,)))
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def _end(self, job: threading.Thread, outcome: Outcome) -> None:
+        """Whatever happened: nobody of this attempt is left when this returns."""
+        if not isinstance(outcome, Finished):
+            self._server.broadcast(AbortAttempt(type(outcome).__name__.lower()))
+            self._spark.sparkContext.cancelJobGroup(self._group)
+        self.driver.end(type(outcome).__name__.lower())
+        alive = {
+            subtask: process for subtask, process in self.driver.processes.items() if subtask not in self.driver.left
+        }
+        if not isinstance(outcome, Finished):
+            confirm_dead(alive.items(), self._server.lease_deadline, self._events.log)
+        job.join(30)
+
+
+def _inline_limit(definition: JobDefinition) -> int:
+    storage = definition.checkpointing.storage if definition.checkpointing is not None else None
+    return storage.max_state if isinstance(storage, MemoryStorageSetting) else 5_000_000
+
+
+def _first_line(text: str) -> str:
+    return next((line for line in text.splitlines() if line.strip()), text)
+
+

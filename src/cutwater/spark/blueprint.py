@@ -1,0 +1,49 @@
+"""What Spark ships to the workers for one attempt. Travels in the closure, is never stored."""
+
+from dataclasses import dataclass
+from typing import cast
+
+import cloudpickle  # type: ignore[import-untyped]  # ships no types
+
+from cutwater.checkpoint.file_storage import FileStorage
+from cutwater.control.keys import WorkerKeys
+from cutwater.errors import ConfigError
+from cutwater.flow.ids import Attempt
+from cutwater.graph.logical import Node
+from cutwater.job.definition import JobDefinition
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    definition: JobDefinition
+    attempt: Attempt
+    incarnation: str
+    address: str
+    keys: WorkerKeys
+    storage: FileStorage | None
+    """None: state goes to the driver as attachments (memory storage)."""
+    checkpoints_prefix: str
+    """Where in the storage the folders of this job's checkpoints stand."""
+    max_inline_state: int
+    lease_seconds: float
+
+
+def pack(blueprint: Blueprint) -> bytes:
+    """Raises ConfigError naming the operator that cannot be shipped."""
+    for node in blueprint.definition.plan.graph.nodes:
+        _check_ships(node)
+    return cast(bytes, cloudpickle.dumps(blueprint))
+
+
+def _check_ships(node: Node) -> None:
+    try:
+        cloudpickle.dumps(node.body)
+    except Exception as error:
+        raise ConfigError(
+            f"{node.name} (uid {node.uid!r}) cannot be sent to the workers: {error}. "
+            f"Open connections, locks and files inside open(), not before the job starts."
+        ) from error
+
+
+def unpack(packed: bytes) -> Blueprint:
+    return cast(Blueprint, cloudpickle.loads(packed))

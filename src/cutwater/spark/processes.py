@@ -1,0 +1,64 @@
+"""Making sure that the workers of an attempt are dead before the next one opens its sinks (rule 30)."""
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterable
+
+import psutil
+
+from cutwater.control.messages import Hello
+from cutwater.flow.ids import SubtaskId
+
+_GRACE_SECONDS = 0.3
+"""Workers exit by themselves when they hear AbortAttempt; after this they are killed where that is possible."""
+
+
+def is_alive(process: Hello) -> bool:
+    """Whether this very process still runs; a later one with the same pid is another."""
+    try:
+        found = psutil.Process(process.pid)
+        return abs(found.create_time() - process.process_started) < 1.0 and found.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def is_here(process: Hello) -> bool:
+    return process.host == socket.gethostname()
+
+
+def confirm_dead(
+    processes: Iterable[tuple[SubtaskId, Hello]],
+    lease_deadline: Callable[[SubtaskId], float | None],
+    log: Callable[[str], None],
+) -> None:
+    """Returns when every worker is known to be dead: seen to be gone, killed here, or its lease has run out elsewhere."""
+    waiting = list(processes)
+    began = time.monotonic()
+    killed: set[SubtaskId] = set()
+    while waiting:
+        waiting = [(subtask, process) for subtask, process in waiting if not _is_gone(subtask, process, lease_deadline)]
+        if not waiting:
+            return
+        if time.monotonic() - began > _GRACE_SECONDS:
+            for subtask, process in waiting:
+                if is_here(process) and subtask not in killed:
+                    killed.add(subtask)
+                    log(f"worker {process.pid} of {subtask} did not end by itself and is killed")
+                    _kill(process.pid)
+        time.sleep(0.01)
+
+
+def _is_gone(subtask: SubtaskId, process: Hello, lease_deadline: Callable[[SubtaskId], float | None]) -> bool:
+    if is_here(process):
+        return not is_alive(process)
+    deadline = lease_deadline(subtask)
+    return deadline is None or time.monotonic() > deadline
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass

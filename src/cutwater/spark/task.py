@@ -1,0 +1,292 @@
+"""What runs inside a Spark task: one subtask with its threads, or a relay."""
+
+import os
+import queue
+import socket
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import psutil
+import pyarrow as pa
+from pyspark import TaskContext
+
+from cutwater.checkpoint.layout import subtask_file
+from cutwater.checkpoint.snapshot import StoredTable
+from cutwater.checkpoint.stored_tables import table_bytes, write_table
+from cutwater.control.messages import (
+    CollectedRows, Deploy, Goodbye, Hello, Message, PrintedLines, SubtaskFailed, ToDriver,
+)  # fmt: skip
+from cutwater.control.task_client import ControlClient
+from cutwater.errors import ControlError, UserCodeError
+from cutwater.flow.clock import SystemClock
+from cutwater.flow.envelope import Row
+from cutwater.flow.ids import CheckpointId, SubtaskId
+from cutwater.flow.transport import Emit, Wait
+from cutwater.graph.plan import RelayPlace, SubtaskPlace
+from cutwater.job.deployment import state_from
+from cutwater.spark.blueprint import Blueprint, unpack
+from cutwater.spark.transport import ExchangeReader, ExchangeWriter, relay_rows
+from cutwater.state.frozen import FrozenTable
+from cutwater.subtask.chain import OperatorFailure
+from cutwater.subtask.operator_subtask import OperatorSubtask
+from cutwater.subtask.relay import Relay
+from cutwater.subtask.setup import SubtaskSetup
+from cutwater.subtask.source_subtask import SourceSubtask
+from cutwater.subtask.subtask import Subtask
+
+REPORT_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class RunLevel:
+    """The function that Spark calls for each partition of a level."""
+
+    level: int
+    packed: bytes
+
+    def __call__(self, iterator: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        blueprint = unpack(self.packed)
+        context = TaskContext.get()
+        assert context is not None
+        place = blueprint.definition.plan.levels[self.level][context.partitionId()]
+        match place:
+            case RelayPlace():
+                hops = blueprint.definition.plan.relay_hops(self.level, place)
+                yield from relay_rows(iterator, Relay(hops))
+            case SubtaskPlace(subtask):
+                yield from SubtaskTask(blueprint, subtask, first_level=self.level == 0).run(iterator)
+
+
+class _Worker(threading.Thread):
+    """Runs callables one after the other."""
+
+    def __init__(self, name: str, failed: Callable[[BaseException], None]) -> None:
+        super().__init__(name=name, daemon=True)
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._failed = failed
+        self.start()
+
+    def run(self) -> None:
+        while (work := self._queue.get()) is not None:
+            try:
+                work()
+            except BaseException as error:
+                self._failed(error)
+
+    def submit(self, work: Callable[[], None]) -> None:
+        self._queue.put(work)
+
+    def finish(self) -> None:
+        self._queue.put(None)
+        self.join()
+
+
+class _Threads:
+    """The subtask's Background: a snapshot thread and a commit thread."""
+
+    def __init__(self) -> None:
+        self._failed: Callable[[BaseException], None] = lambda error: None
+        self._snapshots = _Worker("cutwater-snapshot", lambda error: self._failed(error))
+        self._commits = _Worker("cutwater-commit", lambda error: self._failed(error))
+
+    def report_to(self, failed: Callable[[BaseException], None]) -> None:
+        self._failed = failed
+
+    def snapshot(self, work: Callable[[], None]) -> None:
+        self._snapshots.submit(work)
+
+    def commit(self, work: Callable[[], None]) -> None:
+        self._commits.submit(work)
+
+    def finish(self) -> None:
+        self._snapshots.finish()
+        self._commits.finish()
+
+
+class _Writer:
+    """Stores tables in the checkpoint storage, or as attachments when that is the driver's memory."""
+
+    def __init__(self, blueprint: Blueprint, subtask: SubtaskId) -> None:
+        self._blueprint = blueprint
+        self._subtask = subtask
+
+    def write(self, checkpoint: CheckpointId, uid: str, table: FrozenTable) -> tuple[StoredTable, bytes | None]:
+        blueprint = self._blueprint
+        if blueprint.storage is None:
+            return table_bytes(table, blueprint.max_inline_state)
+        folder = f"{blueprint.checkpoints_prefix}{checkpoint}"
+        name = subtask_file(folder, self._subtask, blueprint.attempt, uid, table.name)
+        return write_table(blueprint.storage, name, table), None
+
+
+class _Port:
+    """The operators' way to the driver."""
+
+    def __init__(self, send: Callable[[ToDriver], None]) -> None:
+        self._send = send
+
+    def collected(self, uid: str, checkpoint: CheckpointId, rows: bytes) -> None:
+        self._send(CollectedRows(uid, checkpoint, (rows,)))
+
+    def printed(self, lines: Sequence[str]) -> None:
+        self._send(PrintedLines(tuple(lines)))
+
+
+class SubtaskTask:
+    """One subtask on Spark: its loop is the generator that Spark pulls."""
+
+    def __init__(self, blueprint: Blueprint, subtask: SubtaskId, *, first_level: bool) -> None:
+        self._blueprint = blueprint
+        self._id = subtask
+        self._first_level = first_level
+        self._arrived: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._subtask: Subtask | None = None
+        self._reader: ExchangeReader | None = None
+        self._lock = threading.Lock()
+        self._done = threading.Event()
+
+    def run(self, iterator: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        blueprint = self._blueprint
+        client = ControlClient(
+            blueprint.address,
+            blueprint.keys.server_public,
+            blueprint.keys.client,
+            self._id,
+            blueprint.attempt,
+            self._on_message,
+            lease=f"{blueprint.lease_seconds}s",
+        )
+        threads = _Threads()
+        try:
+            client.send(Hello(socket.gethostname(), os.getpid(), psutil.Process().create_time()))
+            subtask = self._make_subtask(client.send, threads)
+            threads.report_to(subtask.mailbox.fail)
+            self._start_reader(iterator, subtask)
+            subtask.open(_Port(client.send))
+            threading.Thread(target=self._report, args=(subtask, client), daemon=True).start()
+            yield from self._drive(subtask)
+            self._wait_for_end_of_input()
+            threads.finish()
+            subtask.close()
+            client.send(subtask.progress())
+            client.send(Goodbye())
+            client.flush(5.0)
+        except _ExchangeFailed:
+            # Spark fails the job by itself and knows why; this subtask only saw the consequence.
+            raise
+        except Exception as error:
+            self._tell(client, error)
+            raise
+        finally:
+            self._done.set()
+            client.close()
+
+    def _on_message(self, message: Message) -> None:
+        """On the control thread. What comes before the subtask exists is kept for it."""
+        with self._lock:
+            if self._subtask is None:
+                self._arrived.put(message)
+            else:
+                self._subtask.on_message(message)  # type: ignore[arg-type]
+
+    def _make_subtask(self, send: Callable[[ToDriver], None], threads: _Threads) -> Subtask:
+        first = self._arrived.get()
+        if not isinstance(first, Deploy):
+            raise ControlError(f"{self._id} was told {type(first).__name__} before Deploy.")
+        definition = self._blueprint.definition
+        plan = definition.plan
+        vertex = plan.vertex(self._id.vertex)
+        setup = SubtaskSetup(
+            job=definition.name,
+            incarnation=self._blueprint.incarnation,
+            attempt=self._blueprint.attempt,
+            subtask=self._id,
+            vertex=vertex,
+            max_parallelism=plan.max_parallelism,
+            inputs=plan.input_channels(self._id),
+            routes=plan.output_routes(self._id),
+            input_schemas=definition.schemas,
+            backend=definition.backend,
+            checkpointed=definition.checkpointing is not None,
+            guarantee=definition.guarantee,
+            limits=definition.limits,
+        )
+        kind = SourceSubtask if vertex.is_source else OperatorSubtask
+        subtask = kind(
+            setup,
+            state_from(first),
+            send=send,
+            background=threads,
+            writer=_Writer(self._blueprint, self._id),
+            clock=SystemClock(),
+        )
+        with self._lock:
+            while not self._arrived.empty():
+                subtask.on_message(self._arrived.get())  # type: ignore[arg-type]
+            self._subtask = subtask
+        return subtask
+
+    def _start_reader(self, iterator: Iterator[pa.RecordBatch], subtask: Subtask) -> None:
+        if self._first_level:
+            for _ in iterator:  # the numbers of range(): nothing but the task itself
+                pass
+            return
+        receiver = subtask.intake if isinstance(subtask, OperatorSubtask) else _NoInput(self._id)
+        self._reader = ExchangeReader(
+            iterator,
+            receiver,
+            subtask.mailbox.changed,
+            lambda error: subtask.mailbox.fail(error if isinstance(error, ControlError) else _ExchangeFailed(error)),
+        )
+        self._reader.start()
+
+    def _drive(self, subtask: Subtask) -> Iterator[pa.RecordBatch]:
+        writer = ExchangeWriter()
+        for step in subtask.steps():
+            match step:
+                case Emit():
+                    yield from writer.batches(step)
+                case Wait(seconds):
+                    subtask.mailbox.wait(seconds, subtask.has_work)
+
+    def _wait_for_end_of_input(self) -> None:
+        if self._reader is not None:
+            self._reader.join()
+
+    def _report(self, subtask: Subtask, client: ControlClient) -> None:
+        while not self._done.wait(REPORT_SECONDS):
+            try:
+                client.send(subtask.progress())
+            except ControlError:
+                return
+
+    def _tell(self, client: ControlClient, error: Exception) -> None:
+        uid, cause = (error.uid, error.__cause__) if isinstance(error, OperatorFailure) else (self._id.vertex, error)
+        user_line = cause.user_line if isinstance(cause, UserCodeError) else None
+        text = str(cause) if isinstance(cause, UserCodeError) else f"{type(cause).__name__}: {cause}"
+        trace = "".join(traceback.format_exception(error))
+        try:
+            client.send(SubtaskFailed(uid, text, user_line, trace))
+            client.flush(2.0)
+        except ControlError:
+            return
+
+
+class _ExchangeFailed(Exception):
+    """The exchange broke under the reader: some other task failed first."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(str(cause))
+        self.__cause__ = cause
+
+
+class _NoInput:
+    """The receiver of a source below the first level: no row leads to it."""
+
+    def __init__(self, subtask: SubtaskId) -> None:
+        self._subtask = subtask
+
+    def offer(self, row: Row) -> bool:
+        raise ControlError(f"A row arrived on channel {row.channel} at the source {self._subtask}: the plan is wrong.")
