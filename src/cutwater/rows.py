@@ -133,6 +133,14 @@ def batch_of(results: Iterable[Any], schema: pa.Schema, where: str) -> pa.Record
     )
 
 
+def row_of(result: Any, schema: pa.Schema, where: str) -> Row:
+    """One result of a user function as a row of ``schema``; DataError if its shape is wrong. Types are not looked at."""
+    kind = row_type(tuple(schema.names))
+    if type(result) is kind:
+        return result
+    return tuple.__new__(kind, _values_in_order(result, schema, where))
+
+
 def _columns_of(results: list[Any], schema: pa.Schema, where: str) -> Sequence[Sequence[Any]]:
     names = schema.names
     kinds = set(map(type, results))

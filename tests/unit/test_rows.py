@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from cutwater.errors import DataError
-from cutwater.rows import batch_of, row_type, rows_of
+from cutwater.rows import batch_of, row_of, row_type, rows_of
 from cutwater.schema import arrow_schema
 
 WORDS = arrow_schema("word string, n long")
@@ -155,3 +155,11 @@ def test_long_values_are_shortened_in_messages() -> None:
     with pytest.raises(DataError) as raised:
         batch_of([("a", "x" * 100_000)], WORDS, "test")
     assert len(str(raised.value)) < 1000
+
+
+@pytest.mark.parametrize("result", [("a", 1), {"n": 1, "word": "a"}, rows_of(words(("a", 1)))[0]])
+def test_one_result_becomes_a_row(result: Any) -> None:
+    row = row_of(result, WORDS, "test")
+    assert (row.word, row.n) == ("a", 1)
+    with pytest.raises(DataError, match="reduce: the result None is a NoneType"):
+        row_of(None, WORDS, "reduce")

@@ -1,0 +1,183 @@
+"""Base classes of functions with a life of their own: opened, called for each row, closed."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from cutwater.errors import ConfigError
+from cutwater.flow.elements import Milliseconds
+from cutwater.rows import Row
+from cutwater.schema import SchemaLike, arrow_schema
+
+T = TypeVar("T")
+
+
+def _checked_name(what: str, name: object) -> str:
+    if not isinstance(name, str) or not name:
+        raise ConfigError(f"{what}: name={name!r} must be a non-empty string")
+    return name
+
+
+class SideOutput:
+    """A second output of a function, declared on its class: ``late = cw.SideOutput("late", "user string")``.
+
+    Filled by ``ctx.emit(self.late, row)``, read by ``stream.side_output("late")``.
+    """
+
+    def __init__(self, name: str, schema: SchemaLike) -> None:
+        self.name = _checked_name("SideOutput", name)
+        self.schema: pa.Schema = arrow_schema(schema, f"SideOutput({name!r})'s schema")
+
+    def __repr__(self) -> str:
+        return f"SideOutput({self.name!r})"
+
+
+class Counter:
+    """A number that only grows, shown with the operator's other figures. Starts at 0 in every attempt."""
+
+    __slots__ = ("_counters", "name")
+
+    def __init__(self, name: str, counters: dict[str, int]) -> None:
+        self.name = name
+        self._counters = counters
+        counters.setdefault(name, 0)
+
+    def add(self, n: int = 1) -> None:
+        self._counters[self.name] += n
+
+    @property
+    def value(self) -> int:
+        return self._counters[self.name]
+
+
+class Metrics:
+    """``ctx.metrics``."""
+
+    __slots__ = ("_counters",)
+
+    def __init__(self, counters: dict[str, int]) -> None:
+        self._counters = counters
+
+    def counter(self, name: str) -> Counter:
+        """The counter of that name; the same one for every caller in this operator's subtask."""
+        return Counter(_checked_name("counter", name), self._counters)
+
+
+class Timers:
+    """``ctx.timers``: asks for ``on_timer`` of the current key later. The operator says what is possible."""
+
+    __slots__ = ("_register",)
+
+    def __init__(self, register: Callable[[str, Milliseconds], None]) -> None:
+        self._register = register
+
+    def event_time(self, timestamp: Milliseconds) -> None:
+        self._register("event", timestamp)
+
+    def processing_time(self, timestamp: Milliseconds) -> None:
+        self._register("processing", timestamp)
+
+
+class OpenContext:
+    """What ``open`` gets: where this copy of the function runs."""
+
+    __slots__ = ("attempt", "metrics", "parallelism", "subtask")
+
+    def __init__(self, subtask: int, parallelism: int, attempt: int, metrics: Metrics) -> None:
+        self.subtask = subtask
+        self.parallelism = parallelism
+        self.attempt = attempt
+        self.metrics = metrics
+
+
+class ProcessContext(OpenContext):
+    """What ``process`` and ``on_timer`` get. One object for all rows: do not keep it, keep what it says.
+
+    ``key`` is the key's value, or a row of them when there are several key columns; None outside keyed functions.
+    ``timestamp`` is the row's event time and ``watermark`` the operator's, in milliseconds, when the stream has them.
+    """
+
+    __slots__ = ("_clock", "_side", "key", "timers", "timestamp", "watermark")
+
+    def __init__(
+        self,
+        opened: OpenContext,
+        side: Mapping[str, list[Any]],
+        clock: Callable[[], Milliseconds],
+        timers: Timers,
+    ) -> None:
+        super().__init__(opened.subtask, opened.parallelism, opened.attempt, opened.metrics)
+        self._side = side
+        self._clock = clock
+        self.timers = timers
+        self.key: Any = None
+        self.timestamp: Milliseconds | None = None
+        self.watermark: Milliseconds | None = None
+
+    @property
+    def now(self) -> Milliseconds:
+        """Processing time. Results that depend on it differ after a replay."""
+        return self._clock()
+
+    def emit(self, side: SideOutput, row: Any) -> None:
+        """Put a row into a side output that is declared on the function's class."""
+        try:
+            self._side[side.name].append(row)
+        except (KeyError, AttributeError):
+            known = ", ".join(self._side) or "none"
+            raise ConfigError(
+                f"ctx.emit: {side!r} is not a side output of this function; declare it on the class as "
+                f"late = cw.SideOutput('late', schema) and pass self.late; declared: {known}"
+            ) from None
+
+
+class Function:
+    """What own functions share. An instance is pickled to the workers: it holds settings until ``open``."""
+
+    def open(self, ctx: OpenContext) -> None:
+        """Once in each subtask and attempt, before the first row; make connections here."""
+
+    def close(self) -> None:
+        """Once, also after a failure."""
+
+    @classmethod
+    def side_outputs(cls) -> tuple[SideOutput, ...]:
+        """Those declared on the class and its bases; two of one name are refused."""
+        found: dict[str, SideOutput] = {}
+        for value in declared(cls, SideOutput).values():
+            if found.setdefault(value.name, value) is not value:
+                raise ConfigError(f"{cls.__name__} declares two side outputs named {value.name!r}")
+        return tuple(found.values())
+
+
+def declared(function: type, kind: type[T]) -> dict[str, T]:
+    """What is declared on a function's class and its bases, by attribute; a subclass's declaration replaces its base's."""
+    attributes = {name: value for base in reversed(function.__mro__) for name, value in vars(base).items()}
+    return {name: value for name, value in attributes.items() if isinstance(value, kind)}
+
+
+class Process(Function):
+    """A function without keys: ``s.process(MyProcess(), schema)``."""
+
+    def process(self, row: Row, ctx: ProcessContext) -> Iterable[Any] | None:
+        """Yield (or return a list of) results for the row; None stands for none."""
+        raise NotImplementedError(f"{type(self).__name__} needs a method process(self, row, ctx)")
+
+
+class KeyedProcess(Function):
+    """A function with state for each key: ``s.key_by("user").process(MyProcess(), schema)``.
+
+    State is declared on the class, ``seen = cw.ValueState("boolean")``, and inside ``process`` and ``on_timer`` means the
+    state of the current key. Rows of one key come in order and never at the same time.
+    """
+
+    def process(self, row: Row, ctx: ProcessContext) -> Iterable[Any] | None:
+        """Yield (or return a list of) results for the row; None stands for none."""
+        raise NotImplementedError(f"{type(self).__name__} needs a method process(self, row, ctx)")
+
+    def on_timer(self, timestamp: Milliseconds, ctx: ProcessContext) -> Iterable[Any] | None:
+        """A timer that was set for ``ctx.key`` is due. Results as in ``process``."""
+        raise NotImplementedError(
+            f"{type(self).__name__} sets timers and needs a method on_timer(self, timestamp, ctx)"
+        )
