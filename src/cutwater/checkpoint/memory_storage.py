@@ -1,16 +1,12 @@
 """Checkpoints in the driver's memory: for trying things out, and for jobs that may start over when the driver dies."""
 
 import io
-import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, NoReturn
 
-from cutwater.errors import ConfigError
-
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmg]?)i?b?\s*", re.IGNORECASE)
-_BYTES_PER_UNIT = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+from cutwater.byte_size import ByteSize, parse_byte_size
 
 
 class MemoryStorage:
@@ -88,13 +84,6 @@ class MemoryStorage:
                 raise FileNotFoundError(name) from None
 
 
-def memory_storage(max_state: object = "5MB") -> MemoryStorage:
-    """Keep checkpoints in the driver's memory; ``max_state`` (``"512KB"``, ``"5MB"``) bounds each state of each subtask.
-
-    Units are those of Spark's own settings: 1 KB is 1024 bytes.
-    """
-    found = _SIZE.fullmatch(max_state) if isinstance(max_state, str) else None
-    size = int(float(found[1]) * _BYTES_PER_UNIT[found[2].lower()]) if found else 0
-    if size < 1:
-        raise ConfigError(f"max_state={max_state!r} is not a size. Write for example '512KB', '5MB' or '1GB'.")
-    return MemoryStorage(size)
+def memory_storage(max_state: ByteSize = "5MB") -> MemoryStorage:
+    """Keep checkpoints in the driver's memory; ``max_state`` (``"512KB"``, ``"5MB"``) bounds each state of each subtask."""
+    return MemoryStorage(parse_byte_size("max_state", max_state))

@@ -1,0 +1,69 @@
+"""Checkpoints to test with."""
+
+import hashlib
+
+from cutwater.checkpoint.completed import CompletedCheckpoint, SubtaskRecord, VertexShape
+from cutwater.checkpoint.job_store import JobStore
+from cutwater.checkpoint.layout import subtask_file
+from cutwater.checkpoint.publication import Publication
+from cutwater.checkpoint.snapshot import StoredOperator, StoredTable, SubtaskMetrics, SubtaskSnapshot
+from cutwater.checkpoint.statistics import CheckpointKind
+from cutwater.checkpoint.storage import CheckpointStorage
+from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
+
+METRICS = SubtaskMetrics(0.1, 0.2, 0.001, 0.3, 100, 0, 0.01)
+
+
+def completed(
+    id: int,
+    *,
+    job: str = "job",
+    incarnation: str = "i-1",
+    attempt: int = 1,
+    kind: CheckpointKind = CheckpointKind.CHECKPOINT,
+    folder: str | None = None,
+    snapshots: tuple[SubtaskSnapshot, ...] = (),
+    max_parallelism: int = 128,
+) -> CompletedCheckpoint:
+    vertices = dict.fromkeys(each.vertex for each in snapshots)
+    graph = []
+    for vertex in vertices:
+        own = [each for each in snapshots if each.vertex == vertex]
+        uids = dict.fromkeys(operator.uid for each in own for operator in each.operators)
+        graph.append(VertexShape(vertex, tuple(uids) or (vertex,), len(own)))
+    return CompletedCheckpoint(
+        job=job,
+        incarnation=incarnation,
+        attempt=Attempt(attempt),
+        id=CheckpointId(id),
+        kind=kind,
+        unaligned=False,
+        folder=f"{job}/chk-{id}" if folder is None else folder,
+        triggered_at=1_700_000_000.25,
+        duration=0.5,
+        max_parallelism=max_parallelism,
+        graph=tuple(graph),
+        subtasks=tuple(SubtaskRecord(each, METRICS) for each in snapshots),
+    )
+
+
+def publish_next(store: JobStore) -> tuple[CheckpointId, Publication]:
+    """Reserve an id, store one table, publish: a whole checkpoint of a job with one subtask."""
+    record = store.record()
+    assert record is not None
+    id = store.reserve_id()
+    checkpoint = with_one_table(
+        store.storage, store.layout.checkpoint_folder(id), id, record.incarnation, record.attempt
+    )
+    return id, store.publish(checkpoint)
+
+
+def with_one_table(
+    storage: CheckpointStorage, folder: str, id: int, incarnation: str, attempt: int, **settings: object
+) -> CompletedCheckpoint:
+    content = f"state of {id}".encode()
+    name = subtask_file(folder, SubtaskId("v", 0), Attempt(attempt), "counts", "n")
+    storage.put(name, content)
+    table = StoredTable("n", name, 1, len(content), hashlib.sha256(content).hexdigest(), 0, 5)
+    snapshot = SubtaskSnapshot("v", 0, False, (StoredOperator("counts", None, (table,)),))
+    return completed(id, incarnation=incarnation, attempt=attempt, folder=folder, snapshots=(snapshot,), **settings)  # type: ignore[arg-type]

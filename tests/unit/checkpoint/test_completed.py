@@ -1,0 +1,84 @@
+import hashlib
+import json
+
+import pytest
+
+from cutwater.checkpoint.completed import (
+    decode_metadata,
+    encode_metadata,
+    metrics_from_json,
+    metrics_to_json,
+    snapshot_from_json,
+    snapshot_to_json,
+)
+from cutwater.checkpoint.snapshot import StoredOperator, StoredTable, SubtaskSnapshot
+from cutwater.errors import DamagedCheckpoint, RestoreError
+from tests.unit.checkpoint.checkpoints import METRICS, completed
+
+TABLE = StoredTable("n", "job/chk-7/v+0+a1+u+n.arrow", 3, 100, "ab" * 32, 0, 63)
+SNAPSHOTS = (
+    SubtaskSnapshot("v", 0, False, (StoredOperator("u", {"splits": [{"split": 1, "position": None}]}, (TABLE,)),)),
+    SubtaskSnapshot("v", 1, True, ()),
+)
+CHECKPOINT = completed(7, snapshots=SNAPSHOTS)
+
+
+def test_metadata_is_read_back_as_it_was_written() -> None:
+    assert decode_metadata("m", encode_metadata(CHECKPOINT)) == CHECKPOINT
+
+
+def test_metadata_is_plain_json_that_any_tool_reads() -> None:
+    value = json.loads(encode_metadata(CHECKPOINT))["checkpoint"]
+    assert (value["format"], value["id"], value["kind"]) == (1, 7, "checkpoint")
+    assert value["subtasks"][1]["snapshot"]["finished"] is True
+
+
+def test_a_changed_byte_anywhere_is_found() -> None:
+    file = encode_metadata(CHECKPOINT)
+    for at in range(len(file)):
+        with pytest.raises(DamagedCheckpoint, match=r"job/metadata\.json is damaged"):
+            decode_metadata("job/metadata.json", file[:at] + bytes([file[at] ^ 1]) + file[at + 1 :])
+
+
+def test_a_file_cut_short_anywhere_is_found() -> None:
+    file = encode_metadata(CHECKPOINT)
+    for length in range(len(file)):
+        with pytest.raises(DamagedCheckpoint):
+            decode_metadata("m", file[:length])
+
+
+def test_keys_that_json_turns_into_text_do_not_look_like_damage() -> None:
+    operator = StoredOperator("u", {"own": {10: "a", 9: "b"}}, ())
+    file = encode_metadata(completed(1, snapshots=(SubtaskSnapshot("v", 0, False, (operator,)),)))
+    assert decode_metadata("m", file).subtasks[0].snapshot.operators[0].inline == {"own": {"10": "a", "9": "b"}}
+
+
+def test_a_format_of_another_version_is_refused_by_name() -> None:
+
+    content = b'{"format":99}'
+    file = b'{"sha256": "' + hashlib.sha256(content).hexdigest().encode() + b'", "checkpoint": ' + content + b"}\n"
+    with pytest.raises(RestoreError, match="m has format 99, this version of Cutwater reads format 1"):
+        decode_metadata("m", file)
+
+
+def test_what_a_subtask_acknowledges_survives_json() -> None:
+    for snapshot in SNAPSHOTS:
+        assert snapshot_from_json(json.loads(json.dumps(snapshot_to_json(snapshot)))) == snapshot
+    assert metrics_from_json(json.loads(json.dumps(metrics_to_json(METRICS)))) == METRICS
+
+
+def test_a_moved_checkpoint_names_its_files_from_the_new_folder() -> None:
+    moved = CHECKPOINT.in_folder("")
+    assert [table.file for table in moved.tables()] == ["v+0+a1+u+n.arrow"]
+    assert moved.in_folder("job/chk-7") == CHECKPOINT
+    assert CHECKPOINT.size == 100
+
+
+def test_only_listed_committables_count_as_output() -> None:
+    def with_inline(inline: object) -> bool:
+        operator = StoredOperator("u", inline, ())
+        return completed(1, snapshots=(SubtaskSnapshot("v", 0, False, (operator,)),)).has_committables()
+
+    assert with_inline({"committables": ["a"]})
+    assert not with_inline({"committables": []})
+    assert not with_inline(None)

@@ -1,0 +1,469 @@
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from cutwater.checkpoint.attachments import adopt_attachments, attachments_of
+from cutwater.checkpoint.damage import FallBack, NothingToRestore, RefuseRestore, RestoreLatest
+from cutwater.checkpoint.file_storage import FileStorage
+from cutwater.checkpoint.job_store import JobStore
+from cutwater.checkpoint.memory_storage import MemoryStorage
+from cutwater.checkpoint.publication import CertainlyNotStored, Published, UnknownWhetherStored
+from cutwater.checkpoint.snapshot import StoredOperator, StoredTable, SubtaskSnapshot
+from cutwater.checkpoint.start import ContinueReserved, RefuseStart, Resume, RunEnd, StartFresh, choose_start
+from cutwater.checkpoint.statistics import CheckpointKind
+from cutwater.checkpoint.storage import CheckpointStorage
+from cutwater.errors import StorageError, StorageInUse, UncertainWrite
+from cutwater.flow.ids import CheckpointId
+from tests.unit.checkpoint.checkpoints import completed, publish_next, with_one_table
+
+
+@pytest.fixture(params=["file", "memory"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> CheckpointStorage:
+    return FileStorage(str(tmp_path / "root")) if request.param == "file" else MemoryStorage()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> FileStorage:
+    return FileStorage(str(tmp_path / "root"))
+
+
+def running(storage: CheckpointStorage) -> JobStore:
+    store = JobStore(storage, "job")
+    store.acquire_attempt()
+    return store
+
+
+def start(storage: CheckpointStorage, restore: str = "auto") -> object:
+    store = JobStore(storage, "job")
+    return choose_start(restore, store.facts(restore, all_sinks_idempotent=False, on_damaged="fail"))
+
+
+def find(store: JobStore) -> object:
+    return store.find_restorable(all_sinks_idempotent=False, on_damaged="fail")
+
+
+# --- attempts and incarnations ----------------------------------------------------------------------------------------
+
+
+def test_a_new_attempt_goes_on_in_the_incarnation_and_accepts_what_is_complete(storage: CheckpointStorage) -> None:
+    first = running(storage)
+    publish_next(first)
+    second = JobStore(storage, "job").acquire_attempt()
+    assert second.attempt == 2
+    assert second.accepted == (1,)
+    own = first.record()
+    assert own is not None
+    assert second.incarnation == own.incarnation
+
+
+def test_what_an_older_attempt_publishes_later_is_void(storage: CheckpointStorage) -> None:
+    zombie = running(storage)
+    publish_next(zombie)
+    successor = running(storage)
+    late, outcome = publish_next(zombie)
+    assert isinstance(outcome, UnknownWhetherStored)
+    assert "attempt 2 took over" in outcome.reason
+    own, _ = publish_next(successor)
+    assert late < own
+    assert [each.id for each in successor.completed()] == [1, own]
+    assert [each.id for each in JobStore(storage, "job").completed()] == [1, own]
+    assert JobStore(storage, "job").acquire_attempt().accepted == (1, own)
+
+
+class Interrupted(MemoryStorage):
+    """Lets something happen right after a name was created: the schedule of a race, made certain."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.after: dict[str, Callable[[], None]] = {}
+
+    def create(self, name: str, content: bytes) -> bool:
+        created = super().create(name, content)
+        if name in self.after:
+            self.after.pop(name)()
+        return created
+
+
+def test_a_checkpoint_published_while_the_next_attempt_is_acquired_is_accepted_or_known_to_be_void() -> None:
+    storage = Interrupted()
+    old = running(storage)
+    outcomes: list[object] = []
+    storage.after["job/attempts/00000002.json"] = lambda: outcomes.append(publish_next(old)[1])
+    record = JobStore(storage, "job").acquire_attempt()
+    assert isinstance(outcomes[0], UnknownWhetherStored)  # announced to nobody
+    assert record.accepted == (1,)  # and restored, so its output is committed once
+
+
+def test_an_attempt_that_takes_over_between_publication_and_announcement_stops_the_announcement() -> None:
+    storage = Interrupted()
+    old = running(storage)
+    records: list[object] = []
+    storage.after["job/chk-1/metadata.json"] = lambda: records.append(JobStore(storage, "job").acquire_attempt())
+    _, outcome = publish_next(old)
+    assert isinstance(outcome, UnknownWhetherStored)
+    assert records[0].accepted == (1,)  # type: ignore[attr-defined]
+
+
+def test_a_fresh_start_archives_the_old_checkpoints_but_keeps_their_files(storage: CheckpointStorage) -> None:
+    store = running(storage)
+    publish_next(store)
+    fresh = JobStore(storage, "job")
+    record = fresh.acquire_attempt(StartFresh("asked"))
+    old = store.record()
+    assert old is not None
+    assert record.incarnation != old.incarnation
+    assert fresh.completed() == ()
+    assert fresh.delete_leftovers() == ()
+    assert storage.size("job/chk-1/metadata.json") > 0
+    assert publish_next(fresh)[0] == 2
+    assert [each.id for each in fresh.completed()] == [2]
+
+
+def test_old_attempts_are_cleaned_away_and_their_numbers_never_come_back(storage: CheckpointStorage) -> None:
+    for _ in range(30):
+        running(storage)
+    assert len(list(storage.list("job/attempts/"))) <= 2 * 17
+    assert JobStore(storage, "job").acquire_attempt().attempt == 31
+
+
+def test_a_memory_storage_is_locked_within_the_process() -> None:
+    storage = MemoryStorage()
+    lock = JobStore(storage, "job").lock()
+    with pytest.raises(StorageInUse, match="already runs in this process"):
+        JobStore(storage, "job").lock()
+    JobStore(storage, "other").lock().release()
+    lock.release()
+    JobStore(storage, "job").lock().release()
+
+
+# --- publication ------------------------------------------------------------------------------------------------------
+
+
+def test_publishing_the_same_checkpoint_again_is_harmless(storage: CheckpointStorage) -> None:
+    store = running(storage)
+    record = store.record()
+    assert record is not None
+    checkpoint = with_one_table(storage, "job/chk-1", 1, record.incarnation, 1)
+    assert isinstance(store.publish(checkpoint), Published)
+    assert isinstance(store.publish(checkpoint), Published)
+    other = store.publish(completed(1, incarnation=record.incarnation))
+    assert isinstance(other, UnknownWhetherStored)
+    assert len(store.completed()[0].subtasks) == 1
+
+
+class Failing(MemoryStorage):
+    def __init__(self, error: StorageError) -> None:
+        super().__init__()
+        self.error: StorageError | None = error
+        self.stores = False
+
+    def create(self, name: str, content: bytes) -> bool:
+        if self.error is None or not name.endswith("metadata.json"):
+            return super().create(name, content)
+        if self.stores:
+            super().create(name, content)
+        raise self.error
+
+
+def test_a_certain_failure_is_told_from_an_unknown_one() -> None:
+    assert isinstance(publish_next(running(Failing(StorageError("full"))))[1], CertainlyNotStored)
+    assert isinstance(publish_next(running(Failing(UncertainWrite("lost"))))[1], UnknownWhetherStored)
+
+
+def test_a_checkpoint_of_unknown_fate_that_was_stored_counts_at_the_next_start() -> None:
+    storage = Failing(UncertainWrite("lost"))
+    storage.stores = True
+    publish_next(running(storage))
+    storage.error = None
+    assert JobStore(storage, "job").acquire_attempt().accepted == (1,)
+
+
+def test_a_savepoint_is_published_in_its_own_storage_and_not_used_for_recovery(
+    files: FileStorage, tmp_path: Path
+) -> None:
+    store = running(files)
+    record = store.record()
+    assert record is not None
+    place = FileStorage(str(tmp_path / "savepoint"))
+    savepoint = with_one_table(place, "", 1, record.incarnation, 1, kind=CheckpointKind.SAVEPOINT)
+    assert store.publish(savepoint, place) == Published(place.url)
+    assert store.completed() == ()
+    assert store.survey().damaged == ()
+
+
+# --- how a job starts -------------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_never_ran_starts_fresh_and_cannot_start_from_its_latest(storage: CheckpointStorage) -> None:
+    assert isinstance(start(storage), StartFresh)
+    assert isinstance(start(storage, "latest"), RefuseStart)
+
+
+def test_a_crashed_run_is_resumed_and_a_finished_one_is_not(storage: CheckpointStorage) -> None:
+    store = running(storage)
+    publish_next(store)
+    publish_next(store)
+    assert start(storage) == Resume(CheckpointId(2))
+    store.mark_ended(RunEnd.FINISHED)
+    assert isinstance(start(storage), StartFresh)
+    assert start(storage, "latest") == Resume(CheckpointId(2))
+
+
+@pytest.mark.parametrize("end", [RunEnd.CANCELED, RunEnd.FAILED, RunEnd.STOPPED])
+def test_a_run_that_did_not_end_by_itself_is_resumed(storage: CheckpointStorage, end: RunEnd) -> None:
+    store = running(storage)
+    publish_next(store)
+    store.mark_ended(end)
+    assert start(storage) == Resume(CheckpointId(1))
+
+
+def test_how_an_earlier_run_ended_says_nothing_about_the_last_one(storage: CheckpointStorage) -> None:
+    store = running(storage)
+    publish_next(store)
+    store.mark_ended(RunEnd.FINISHED)
+    running(storage)
+    assert start(storage) == Resume(CheckpointId(1))
+
+
+def test_a_canceled_run_whose_checkpoints_were_deleted_starts_fresh(storage: CheckpointStorage) -> None:
+    store = running(storage)
+    id, _ = publish_next(store)
+    store.commit_began(id)
+    store.mark_ended(RunEnd.DELETED)
+    assert isinstance(start(storage), StartFresh)  # also when the driver died before it deleted them
+    store.delete_checkpoints([id])
+    assert isinstance(start(storage), StartFresh)
+
+
+def test_a_job_whose_committed_checkpoints_vanished_does_not_start_over_by_itself(storage: CheckpointStorage) -> None:
+    store = running(storage)
+    id, _ = publish_next(store)
+    store.commit_began(id)
+    store.delete_checkpoints([id])
+    refused = start(storage)
+    assert isinstance(refused, RefuseStart)
+    assert "checkpoint 1" in refused.reason
+    assert isinstance(start(storage, "fresh"), StartFresh)
+
+
+def test_a_job_with_reserved_positions_goes_on_behind_them(storage: CheckpointStorage) -> None:
+    store = running(storage)
+    store.store_reservation("src", 0, 1, [{"split": 0, "position": 10}])
+    assert start(storage) == ContinueReserved()
+    store.mark_ended(RunEnd.FINISHED)
+    assert isinstance(start(storage), StartFresh)
+
+
+def test_a_path_of_another_job_makes_a_new_incarnation_which_restarts_from_the_path(
+    files: FileStorage, tmp_path: Path
+) -> None:
+    place = FileStorage(str(tmp_path / "elsewhere"))
+    other = JobStore(place, "other")
+    record = other.acquire_attempt()
+    other.publish(with_one_table(place, "other/chk-900", 900, record.incarnation, 1, job="other"))
+    path = f"{place.root}/other/chk-900"
+    mine = running(files)
+    publish_next(mine)
+    decision = start(files, path)
+    assert decision == Resume(CheckpointId(900), path, goes_back=True, new_incarnation=True)
+    store = JobStore(files, "job")
+    store.acquire_attempt(decision)
+    assert store.completed() == ()
+    for again in (store, running(files)):  # the first attempt, and one after a crash before any checkpoint
+        found = find(again)
+        assert isinstance(found, RestoreLatest)
+        opened_in, checkpoint = again.open(found.to)
+        assert (checkpoint.id, checkpoint.job) == (900, "other")
+        assert opened_in.read(next(checkpoint.tables()).file) == b"state of 900"
+    assert isinstance(start(files), Resume)
+    last = running(files)
+    id, _ = publish_next(last)
+    assert id == 2
+    found = find(running(files))
+    assert isinstance(found, RestoreLatest)
+    assert (found.to.id, found.to.path) == (2, None)
+
+
+def test_going_back_to_an_own_older_checkpoint_voids_the_newer_ones(files: FileStorage) -> None:
+    store = running(files)
+    for _ in range(3):
+        publish_next(store)
+    path = f"{files.root}/job/chk-1"
+    decision = start(files, path)
+    assert decision == Resume(CheckpointId(1), path, goes_back=True)
+    again = JobStore(files, "job")
+    record = again.acquire_attempt(decision)
+    before = store.record()
+    assert before is not None
+    assert record.incarnation == before.incarnation
+    found = find(again)
+    assert isinstance(found, RestoreLatest)
+    assert again.open(found.to)[1].id == 1
+    assert [publish_next(again)[0], *(each.id for each in again.completed())] == [4, 4]
+
+
+def test_going_back_past_committed_output_is_refused_and_once_accepted_not_asked_again(files: FileStorage) -> None:
+    store = running(files)
+    for _ in range(2):
+        publish_next(store)
+    store.commit_began(CheckpointId(2))
+    path = f"{files.root}/job/chk-1"
+    refused = start(files, path)
+    assert isinstance(refused, RefuseStart)
+    assert "checkpoint 2 may have been committed" in refused.reason
+    decision = choose_start(path, store.facts(path, all_sinks_idempotent=False, on_damaged="fallback"))
+    assert isinstance(decision, Resume)
+    again = JobStore(files, "job")
+    again.acquire_attempt(decision)
+    assert isinstance(find(again), RestoreLatest)
+    assert isinstance(find(running(files)), RestoreLatest)
+
+
+def test_a_path_without_a_checkpoint_is_refused_by_name(files: FileStorage, tmp_path: Path) -> None:
+    refused = start(files, str(tmp_path / "nothing"))
+    assert isinstance(refused, RefuseStart)
+    assert "nothing" in refused.reason
+    assert "no completed checkpoint" in refused.reason
+
+
+def test_a_job_stopped_with_a_savepoint_resumes_from_it_even_if_the_driver_died_then(
+    files: FileStorage, tmp_path: Path
+) -> None:
+    store = running(files)
+    record = store.record()
+    assert record is not None
+    publish_next(store)
+    id = store.reserve_id()
+    place = FileStorage(str(tmp_path / "sp"))
+    store.publish(with_one_table(place, "", id, record.incarnation, 1, kind=CheckpointKind.SAVEPOINT), place)
+    store.commit_began(id, place.root)
+    assert start(files) == Resume(id, place.root)
+    again = running(files)
+    found = find(again)
+    assert isinstance(found, RestoreLatest)
+    assert again.open(found.to)[1].id == id
+    newer, _ = publish_next(again)
+    assert start(files) == Resume(newer)
+
+
+# --- damage -----------------------------------------------------------------------------------------------------------
+
+
+def damage(storage: CheckpointStorage, checkpoint: int, file: str) -> None:
+    name = next(name for name in storage.list(f"job/chk-{checkpoint}/") if name.endswith(file))
+    content = bytearray(storage.read(name))
+    content[len(content) // 2] ^= 1
+    storage.put(name, bytes(content))
+
+
+@pytest.mark.parametrize("file", [".arrow", "metadata.json"])
+def test_a_damaged_latest_checkpoint_is_passed_over_only_if_nothing_of_it_was_committed(
+    storage: CheckpointStorage, file: str
+) -> None:
+    store = running(storage)
+    publish_next(store)
+    publish_next(store)
+    damage(storage, 2, file)
+    again = running(storage)
+    found = find(again)
+    assert isinstance(found, FallBack)
+    assert found.to.id == 1
+    assert "checkpoint 2" in found.warning
+    assert not found.lowers_guarantee
+    again.commit_began(CheckpointId(2))
+    refused = find(again)
+    assert isinstance(refused, RefuseRestore)
+    assert "sha256" in refused.report
+    accepted = again.find_restorable(all_sinks_idempotent=False, on_damaged="fallback")
+    assert isinstance(accepted, FallBack)
+    assert accepted.lowers_guarantee
+
+
+def test_a_missing_file_is_damage_too(storage: CheckpointStorage) -> None:
+    store = running(storage)
+    publish_next(store)
+    storage.delete([name for name in storage.list("job/chk-1/") if name.endswith(".arrow")])
+    refused = find(store)
+    assert isinstance(refused, RefuseRestore)
+    assert "is missing" in refused.report
+
+
+def test_a_job_that_completed_nothing_has_nothing_to_restore(storage: CheckpointStorage) -> None:
+    assert find(running(storage)) == NothingToRestore()
+
+
+def test_damaged_metadata_of_an_archived_checkpoint_does_not_matter(storage: CheckpointStorage) -> None:
+    publish_next(running(storage))
+    damage(storage, 1, "metadata.json")
+    fresh = JobStore(storage, "job")
+    fresh.acquire_attempt(StartFresh("asked"))
+    assert find(fresh) == NothingToRestore()
+
+
+# --- deleting ---------------------------------------------------------------------------------------------------------
+
+
+def test_leftovers_of_aborted_checkpoints_go_and_those_being_written_stay(storage: CheckpointStorage) -> None:
+    store = running(storage)
+    publish_next(store)
+    storage.put(f"{store.layout.checkpoint_folder(store.reserve_id())}/half.arrow", b"")
+    again = running(storage)
+    storage.put(f"{again.layout.checkpoint_folder(again.reserve_id())}/half.arrow", b"")
+    assert again.delete_leftovers() == (2,)
+    assert [again.layout.checkpoint_of(name) for name in storage.list("job/chk-")] == [1, 1, 3]
+
+
+# --- output and positions ---------------------------------------------------------------------------------------------
+
+
+def test_collected_rows_are_kept_once_and_in_order(storage: CheckpointStorage) -> None:
+    store = running(storage)
+    for checkpoint, index in ((10, 1), (2, 0), (10, 0), (2, 0), (10, 1)):
+        store.append_collected("out", CheckpointId(checkpoint), index, f"{checkpoint}/{index}".encode())
+    store.append_collected("out2", CheckpointId(1), 0, b"other")
+    assert running(storage).collected("out") == [b"2/0", b"10/0", b"10/1"]
+    fresh = JobStore(storage, "job")
+    fresh.acquire_attempt(StartFresh("asked"))
+    assert fresh.collected("out") == []
+
+
+def test_the_latest_reservation_of_every_split_counts(storage: CheckpointStorage) -> None:
+    def entries(*positions: tuple[int, int]) -> Sequence[object]:
+        return [{"split": split, "position": position} for split, position in positions]
+
+    first = running(storage)
+    first.store_reservation("src", 0, 1, entries((0, 100), (2, 5)))
+    first.store_reservation("src", 1, 7, entries((1, 50)))
+    second = running(storage)
+    second.store_reservation("src", 1, 1, entries((0, 200)))  # split 0 moved; split 2 was not reserved again yet
+    assert sorted(JobStore(storage, "job").reservations()["src"], key=lambda each: each["split"]) == [
+        {"split": 0, "position": 200},
+        {"split": 1, "position": 50},
+        {"split": 2, "position": 5},
+    ]
+
+
+def test_commit_markers_are_few_and_only_the_highest_counts(storage: CheckpointStorage) -> None:
+    store = running(storage)
+    assert store.commit_begun() is None
+    for id in (1, 2, 3):
+        store.commit_began(CheckpointId(id))
+    begun = store.commit_begun()
+    assert begun is not None
+    assert begun.checkpoint == 3
+    assert len(list(storage.list("job/commits/"))) == 1
+
+
+def test_tables_that_came_as_attachments_are_put_away_and_found_again() -> None:
+    storage = MemoryStorage()
+    contents = [b"table one", b"table two"]
+    tables = [StoredTable(f"s{i}", "", 1, len(c), hashlib.sha256(c).hexdigest(), 0, 1) for i, c in enumerate(contents)]
+    snapshot = SubtaskSnapshot("v", 0, False, (StoredOperator("u", None, tuple(tables)),))
+    adopted = adopt_attachments(storage, "job/chk-1", snapshot, contents[::-1])
+    kept = adopted.operators[0].tables
+    assert [storage.read(table.file) for table in kept] == contents
+    assert attachments_of(storage, [*kept, kept[0]]) == tuple(contents)
+    with pytest.raises(StorageError, match=r"'s1' of v\[0\] came without"):
+        adopt_attachments(storage, "job/chk-2", snapshot, contents[:1])

@@ -1,0 +1,170 @@
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutwater.checkpoint.completed import CompletedCheckpoint, VertexShape
+from cutwater.checkpoint.restore import SubtaskRestore, plan_restore, subtask_restore_from_json
+from cutwater.checkpoint.snapshot import StoredOperator, StoredTable, SubtaskSnapshot
+from cutwater.errors import RestoreError
+from cutwater.flow.ids import SubtaskId
+from cutwater.flow.key_groups import key_group_range
+from tests.unit.checkpoint.checkpoints import completed
+
+
+def table(index: int, parallelism: int, *, state: str = "n", rows: int = 10, max_parallelism: int = 128) -> StoredTable:
+    own = key_group_range(index, parallelism, max_parallelism)
+    return StoredTable(state, f"job/chk-5/{state}-{index}", rows, 100, "00" * 32, own.first, own.last)
+
+
+def stored(uid: str, *inlines: Any, keyed: bool = False, finished: tuple[int, ...] = ()) -> CompletedCheckpoint:
+    """A checkpoint of one vertex with one operator; one inline part per old subtask."""
+    p = len(inlines)
+    snapshots = tuple(
+        SubtaskSnapshot("v", i, i in finished, (StoredOperator(uid, inline, (table(i, p),) if keyed else ()),))
+        for i, inline in enumerate(inlines)
+    )
+    return completed(5, snapshots=snapshots)
+
+
+def restored(checkpoint: CompletedCheckpoint, uid: str, parallelism: int, **settings: Any) -> list[SubtaskRestore]:
+    plan = plan_restore(checkpoint, [VertexShape("w", (uid,), parallelism)], checkpoint.max_parallelism, **settings)
+    assert list(plan) == [SubtaskId("w", index) for index in range(parallelism)]
+    return list(plan.values())
+
+
+def inline(restores: list[SubtaskRestore], key: str) -> list[Any]:
+    return [each.operators[0].inline[0].get(key) for each in restores]
+
+
+def at(split: int) -> dict[str, int]:
+    return {"split": split, "position": split * 10}
+
+
+def test_at_equal_parallelism_nothing_moves() -> None:
+    parts = [{"own": "a", "splits": [at(3)], "anything": 1}, None, "not even a dict"]
+    checkpoint = stored("u", *parts, keyed=True)
+    restores = restored(checkpoint, "u", 3)
+    assert [each.operators[0].inline for each in restores] == [(parts[0],), (), (parts[2],)]
+    assert [[t.file for t in each.tables()] for each in restores] == [[f"job/chk-5/n-{i}"] for i in range(3)]
+
+
+def test_splits_are_dealt_out_anew_each_with_its_position() -> None:
+    checkpoint = stored("src", {"splits": [at(0), at(2)]}, {"splits": [at(1), at(3)]})
+    assert inline(restored(checkpoint, "src", 3), "splits") == [[at(0), at(3)], [at(2)], [at(1)]]
+    assert inline(restored(checkpoint, "src", 1), "splits") == [[at(0), at(2), at(1), at(3)]]
+
+
+def test_a_subtask_that_gets_no_split_still_knows_that_it_was_restored() -> None:
+    checkpoint = stored("src", {"splits": [at(0)]}, {"splits": []})
+    assert inline(restored(checkpoint, "src", 3), "splits") == [[at(0)], [], []]
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 20))
+def test_no_split_is_lost_or_read_twice_at_any_parallelism(old: int, new: int, splits: int) -> None:
+    checkpoint = stored("src", *({"splits": [at(s) for s in range(splits) if s % old == i]} for i in range(old)))
+    dealt = [entry for part in inline(restored(checkpoint, "src", new), "splits") for entry in part]
+    assert sorted(dealt, key=lambda each: each["split"]) == [at(s) for s in range(splits)]
+
+
+def test_a_split_that_two_subtasks_hold_is_refused_on_rescale() -> None:
+    checkpoint = stored("src", {"splits": [at(0)]}, {"splits": [at(0)]})
+    with pytest.raises(RestoreError, match="'src' in checkpoint 5 holds splits twice: 0"):
+        restored(checkpoint, "src", 3)
+
+
+def test_committables_follow_their_old_subtask() -> None:
+    checkpoint = stored("sink", *({"committables": [f"t{i}"]} for i in range(4)))
+    assert inline(restored(checkpoint, "sink", 3), "committables") == [["t0", "t3"], ["t1"], ["t2"]]
+    assert inline(restored(checkpoint, "sink", 6), "committables") == [["t0"], ["t1"], ["t2"], ["t3"], [], []]
+
+
+def test_list_union_and_broadcast_state_move_each_in_its_way() -> None:
+    parts = [{"list_state": [i, i + 10], "union_state": [i], "broadcast_state": {"r": 1}, "own": i} for i in range(2)]
+    restores = restored(stored("op", *parts), "op", 3)
+    assert inline(restores, "list_state") == [[0, 11], [10], [1]]
+    assert inline(restores, "union_state") == [[0, 1]] * 3
+    assert inline(restores, "broadcast_state") == [{"r": 1}] * 3
+    assert inline(restores, "own") == [None] * 3
+
+
+@pytest.mark.parametrize("part", [{"offsets": 1}, ["a"], "text"])
+def test_inline_state_that_nobody_can_move_is_refused_by_name(part: Any) -> None:
+    with pytest.raises(RestoreError, match=r"uid 'op', subtask 0.*parallelism 2 to 3.*Use parallelism 2"):
+        restored(stored("op", part, None), "op", 3)
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.sampled_from([9, 16, 128]))
+def test_every_key_group_is_restored_by_its_owner_at_any_parallelism(old: int, new: int, groups: int) -> None:
+    snapshots = tuple(
+        SubtaskSnapshot("v", i, False, (StoredOperator("u", None, (table(i, old, max_parallelism=groups),)),))
+        for i in range(old)
+    )
+    plan = plan_restore(
+        completed(5, snapshots=snapshots, max_parallelism=groups), [VertexShape("v", ("u",), new)], groups
+    )
+    for each in plan.values():
+        needed = set(range(each.key_groups.first, each.key_groups.last + 1))
+        covered = [set(range(t.first_key_group, t.last_key_group + 1)) for t in each.tables()]
+        assert needed <= set().union(*covered)
+        assert all(needed & own for own in covered)
+
+
+def test_state_without_key_groups_is_bound_to_its_parallelism() -> None:
+    bound = StoredTable("channel", "f", 3, 10, "00", 0, -1)
+    snapshots = tuple(SubtaskSnapshot("v", i, False, (StoredOperator("u", None, (bound,)),)) for i in range(2))
+    checkpoint = completed(5, snapshots=snapshots)
+    assert [len(list(each.tables())) for each in restored(checkpoint, "u", 2)] == [1, 1]
+    with pytest.raises(RestoreError, match=r"'channel' of uid 'u'.*parallelism 2.*parallelism 3"):
+        restored(checkpoint, "u", 3)
+
+
+def test_state_without_an_operator_is_refused_unless_allowed() -> None:
+    checkpoint = stored("gone", {"splits": [at(0)], "own": None}, {"splits": []}, keyed=True)
+    with pytest.raises(RestoreError, match=r"uid 'gone': n, splits\nThis program has: new\.") as caught:
+        restored(checkpoint, "new", 2)
+    assert "allow_non_restored_state=True" in str(caught.value)
+    assert [each.operators for each in restored(checkpoint, "new", 2, allow_non_restored_state=True)] == [(), ()]
+
+
+def test_an_operator_that_kept_nothing_may_go() -> None:
+    restored(stored("gone", None, {"splits": [], "committables": []}), "new", 2)
+
+
+def test_another_max_parallelism_is_refused_with_both_sides() -> None:
+    with pytest.raises(
+        RestoreError, match=r"max_parallelism=128, this program has max_parallelism=256.*Set max_parallelism=128"
+    ):
+        plan_restore(stored("u", None), [VertexShape("v", ("u",), 1)], 256)
+
+
+def test_chains_may_be_cut_differently() -> None:
+    operators = (StoredOperator("a", {"own": 1}, ()), StoredOperator("b", {"own": 2}, ()))
+    checkpoint = completed(5, snapshots=(SubtaskSnapshot("a-b", 0, True, operators),))
+    plan = plan_restore(checkpoint, [VertexShape("a", ("a",), 1), VertexShape("b", ("b", "new"), 1)], 128)
+    assert {str(id): [op.inline for op in each.operators] for id, each in plan.items()} == {
+        "a[0]": [({"own": 1},)],
+        "b[0]": [({"own": 2},)],
+    }
+    assert all(each.finished for each in plan.values())
+
+
+def test_a_finished_subtask_restores_as_finished() -> None:
+    assert [each.finished for each in restored(stored("u", None, None, finished=(1,)), "u", 2)] == [False, True]
+
+
+def test_on_rescale_a_vertex_is_finished_only_if_all_of_it_was() -> None:
+    assert [each.finished for each in restored(stored("u", None, None, finished=(1,)), "u", 3)] == [False] * 3
+    assert [each.finished for each in restored(stored("u", None, None, finished=(0, 1)), "u", 1)] == [True]
+
+
+def test_a_new_vertex_is_not_finished() -> None:
+    plan = plan_restore(stored("u", None, finished=(0,)), [VertexShape("x", ("x",), 1)], 128)
+    assert not plan[SubtaskId("x", 0)].finished
+
+
+def test_what_a_subtask_restores_survives_json() -> None:
+    for each in restored(stored("u", {"splits": [at(0)]}, {"splits": [at(1)]}, keyed=True), "u", 3):
+        assert subtask_restore_from_json(json.loads(json.dumps(each.to_json()))) == each

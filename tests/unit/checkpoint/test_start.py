@@ -1,0 +1,70 @@
+from dataclasses import replace
+
+import pytest
+
+from cutwater.checkpoint.attempts import Base
+from cutwater.checkpoint.start import CommitBegun, RefuseStart, Resume, RunEnd, StartFacts, StartFresh, choose_start
+from cutwater.flow.ids import CheckpointId
+from tests.unit.checkpoint.checkpoints import completed
+
+ONE, TWO, THREE = CheckpointId(1), CheckpointId(2), CheckpointId(3)
+CRASHED = StartFacts(job="job", url="file:/c", incarnation="i-1", completed=(ONE, TWO))
+
+
+def test_fresh_is_fresh_whatever_is_there() -> None:
+    assert isinstance(choose_start("fresh", CRASHED), StartFresh)
+    assert isinstance(choose_start("fresh", replace(CRASHED, commit=CommitBegun(THREE))), StartFresh)
+
+
+def test_auto_takes_the_latest_even_if_its_metadata_is_damaged() -> None:
+    assert choose_start("auto", replace(CRASHED, damaged=(THREE,))) == Resume(THREE)
+
+
+def test_auto_prefers_an_own_checkpoint_to_the_path_the_job_once_restored() -> None:
+    base = Base("/sp", ONE)
+    assert choose_start("auto", replace(CRASHED, base=base)) == Resume(TWO)
+    assert choose_start("auto", replace(CRASHED, base=base, completed=())) == Resume(ONE, "/sp")
+
+
+def test_latest_resumes_also_after_a_run_that_finished() -> None:
+    assert choose_start("latest", replace(CRASHED, end=RunEnd.FINISHED)) == Resume(TWO)
+
+
+def test_latest_without_a_checkpoint_says_where_it_looked_and_what_to_do() -> None:
+    refused = choose_start("latest", replace(CRASHED, completed=()))
+    assert isinstance(refused, RefuseStart)
+    assert "'job'" in refused.reason
+    assert "file:/c" in refused.reason
+    assert "restore='auto'" in refused.reason
+
+
+def test_a_savepoint_that_stopped_the_job_outranks_older_checkpoints_only() -> None:
+    assert choose_start("auto", replace(CRASHED, commit=CommitBegun(THREE, "/sp"))) == Resume(THREE, "/sp")
+    assert choose_start("auto", replace(CRASHED, commit=CommitBegun(ONE, "/sp"))) == Resume(TWO)
+
+
+@pytest.mark.parametrize(
+    ("facts", "refused"),
+    [
+        ({}, True),
+        ({"all_sinks_idempotent": True}, False),
+        ({"on_damaged": "fallback"}, False),
+    ],
+)
+def test_an_older_path_of_the_same_incarnation_is_guarded_by_the_commits(
+    facts: dict[str, object], refused: bool
+) -> None:
+    wanted = completed(1, incarnation="i-1")
+    known = replace(CRASHED, requested=wanted, commit=CommitBegun(TWO), **facts)  # type: ignore[arg-type]
+    decision = choose_start("/c/job/chk-1", known)
+    assert isinstance(decision, RefuseStart) == refused
+    if isinstance(decision, Resume):
+        assert decision.goes_back
+        assert not decision.new_incarnation
+        assert (decision.warning is not None) == ("on_damaged" in facts)
+
+
+def test_a_path_of_another_incarnation_is_free_and_makes_a_new_one() -> None:
+    foreign = completed(1, incarnation="i-0")
+    decision = choose_start("/x", replace(CRASHED, requested=foreign, commit=CommitBegun(TWO)))
+    assert decision == Resume(ONE, "/x", goes_back=True, new_incarnation=True)
