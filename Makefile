@@ -16,10 +16,9 @@ test: check ## the checks, then every test that needs no outside service (TESTS=
 	@scripts/with_java.sh $(BIN)/pytest $(TESTS)
 
 check: $(READY) ## lint, format, types, layering; no test is run
-	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
-	@$(BIN)/lint-imports
+	@failed=; for step in "ruff check ." "ruff format --check ." mypy lint-imports; do \
+		$(BIN)/$$step || failed="$$failed '$$step'"; \
+	done; [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 bench: $(READY) ## ours and the peers, interleaved; writes bench/results/latest.md and a plot (ARGS=--help for choices)
 	@scripts/with_java.sh $(BIN)/python -m bench $(ARGS)
