@@ -19,8 +19,9 @@ from cutwater.checkpoint.failures import Cause, Judgement, TooMany
 from cutwater.checkpoint.ledger import Completed, Dropped, PendingLedger
 from cutwater.checkpoint.notification import Announce, CompletionNotices, Confirm, Step
 from cutwater.checkpoint.pending import PendingCheckpoint
-from cutwater.checkpoint.requests import Reservation, Stopping, StopStage, WaitingRequests
+from cutwater.checkpoint.requests import Reservation, WaitingRequests
 from cutwater.checkpoint.statistics import CheckpointHistory, CheckpointInfo, CheckpointKind
+from cutwater.checkpoint.stop import Stop
 from cutwater.checkpoint.trigger import Decision, Delay, Moment, Occasion, Start, decide_trigger
 from cutwater.config import Checkpointing
 from cutwater.flow.ids import CheckpointId, SubtaskId
@@ -71,7 +72,7 @@ class Coordinator:
             command=self._do,
         )
         self._notices = CompletionNotices(committing)
-        self._stopping: Stopping | None = None
+        self._stop: Stop | None = None
         self._stopped_at: CheckpointInfo | None = None
         self._final: CheckpointId | None = None
         self._highest_id = CheckpointId(0)
@@ -156,7 +157,7 @@ class Coordinator:
             Moment(
                 now=now,
                 processing=self._life is Life.PROCESSING,
-                stopping=self._stopping is not None and self._stopping.holds_triggers,
+                stopping=self._stop is not None and self._stop.holds_triggers,
                 reserving=self._reservation is not None,
                 pending=len(self.pending),
                 max_concurrent=settings.max_concurrent,
@@ -164,6 +165,7 @@ class Coordinator:
                 savepoint_waiting=self._requests.savepoint_waiting,
                 manual_waiting=self._requests.manual_waiting,
                 all_input_ended=self._ended == self._subtasks,
+                final_pending=any(pending.kind is CheckpointKind.FINAL for pending in self.pending),
                 final_completed=self._final is not None,
                 retry_final_at=self._retry_final_at,
                 periodic_at=self._periodic_at,
@@ -181,8 +183,8 @@ class Coordinator:
                 if occasion is Occasion.PERIODIC:
                     self._periodic_at = now + self._settings.interval.total_seconds()
                 self._reservation = self._requests.take_for(occasion)
-                if self._reservation.savepoint is not None and self._reservation.savepoint.stop:
-                    self._stopping = Stopping(self._reservation.savepoint)
+                if self._reservation.savepoint is not None and self._reservation.stops:
+                    self._stop = Stop(self._reservation.savepoint)
                 self._do(do.ReserveId(self._reservation.kind))
             case Delay(until):
                 wake_at = until if wake_at is None else min(wake_at, until)
@@ -203,26 +205,8 @@ class Coordinator:
         if self._life is not Life.PROCESSING or reservation.is_abandoned:
             self._cancel_reservation(reservation, "the job is not running")
             return
-        self._trigger(checkpoint, reservation, self._settings, now)
-
-    def _trigger(self, checkpoint: CheckpointId, reservation: Reservation, settings: Checkpointing, now: float) -> None:
-        savepoint = reservation.savepoint
-        kind = reservation.kind
-        if savepoint is None and self._ended == self._subtasks:
-            kind = CheckpointKind.FINAL  # the last input ended while the id was being reserved
-        may_cut = savepoint is None and settings.unaligned
-        timeout = settings.aligned_timeout
-        pending = PendingCheckpoint(
-            checkpoint,
-            kind,
-            subtasks=self._subtasks,
-            triggered_at=now,
-            expires_at=now + settings.timeout.total_seconds(),
-            unaligned=may_cut and timeout is None,
-            cut_at=now + timeout.total_seconds() if may_cut and timeout is not None else None,
-            requests=tuple(reservation.requests),
-            path=savepoint.path if savepoint is not None else None,
-            stop=savepoint is not None and savepoint.stop,
+        pending = reservation.begin(
+            checkpoint, self._settings, self._subtasks, now, all_input_ended=self._ended == self._subtasks
         )
         self._ledger.add(pending)
         # Ended subtasks get every trigger: no barrier reaches them any more (rule 20).
@@ -248,19 +232,11 @@ class Coordinator:
             self._pause_before_final_retry(now)
         reason = f"No checkpoint id could be reserved: {reason}"
         self._cancel_reservation(reservation, reason)
-        self._fail_if_too_many(
-            self._history.failures.failed(
-                Cause.ID_NOT_RESERVED,
-                None,
-                savepoint=reservation.savepoint is not None,
-                tolerable=self._settings.tolerable_failures if self._settings is not None else 0,
-            ),
-            reason,
-        )
+        self._fail_if_too_many(self._ledger.not_reserved(savepoint=reservation.savepoint is not None), reason)
 
     def _cancel_reservation(self, reservation: Reservation, reason: str) -> None:
-        if reservation.savepoint is not None and reservation.savepoint.stop:
-            self._stopping = None
+        if reservation.stops:
+            self._stop = None
         for request in reservation.requests:
             self._do(do.FailRequest(request, reason))
 
@@ -290,13 +266,11 @@ class Coordinator:
         self._complete_requests(pending, info)
 
     def _savepoint_completed(self, pending: PendingCheckpoint, info: CheckpointInfo) -> None:
-        """Only a stop-with-savepoint commits output (rule 43); the caller hears of it when the output is visible."""
-        stopping = self._stopping
-        if not pending.stop or stopping is None:
+        """Only a stop-with-savepoint commits output (rule 43)."""
+        if not pending.stop or self._stop is None:
             self._complete_requests(pending, info)
             return
-        stopping.completed = info
-        stopping.stage = StopStage.COMMITTING
+        self._stop.savepoint_completed(info)
         if self._life is Life.ENDED:
             self._abandon_stop("the attempt ended before its output was committed")
             return
@@ -314,27 +288,17 @@ class Coordinator:
                     self._do(do.NotifyCompleted(checkpoint))
                 case Confirm(checkpoint):
                     self._do(do.ConfirmOutput(checkpoint))
-                    self._stop_sources_behind(checkpoint)
-
-    def _stop_sources_behind(self, confirmed: CheckpointId) -> None:
-        stopping = self._stopping
-        if stopping is None or stopping.stage is not StopStage.COMMITTING or stopping.completed is None:
-            return
-        if stopping.completed.id <= confirmed:
-            stopping.stage = StopStage.SOURCES_STOPPED
-            self._do(do.StopSources(stopping.request.drain))
-            self._do(do.CompleteRequest(stopping.request.request, stopping.completed))
+                    for command in self._stop.output_confirmed(checkpoint) if self._stop is not None else ():
+                        self._do(command)
 
     def _abandon_stop(self, reason: str) -> None:
-        stopping, self._stopping = self._stopping, None
-        if stopping is not None and stopping.stage is StopStage.COMMITTING and stopping.completed is not None:
-            where = f"the savepoint itself is complete at {stopping.completed.path}"
-            self._do(do.FailRequest(stopping.request.request, f"The job was not stopped: {reason}; {where}"))
+        for command in self._stop.attempt_ended(reason) if self._stop is not None else ():
+            self._do(command)
 
     def _dropped(self, ends: Iterable[Dropped], now: float) -> None:
         for end in ends:
             if end.pending.stop:
-                self._stopping = None  # the abort told the sources to resume
+                self._stop = None  # the abort told the sources to resume
             if end.pending.kind is CheckpointKind.FINAL:
                 self._pause_before_final_retry(now)
             self._fail_if_too_many(end.judgement, f"checkpoint {end.info.id}: {end.info.failure_reason}")
@@ -384,7 +348,7 @@ class Coordinator:
             return
         if self.pending or self._reservation is not None:
             return
-        stopped = self._stopping is not None and self._stopping.needs_no_final_checkpoint
+        stopped = self._stop is not None and self._stop.replaces_final_checkpoint
         final_is_visible = self._final is not None and self._notices.is_confirmed(self._final)
         if self._settings is None or stopped or final_is_visible:
             self._life = Life.FINISHED

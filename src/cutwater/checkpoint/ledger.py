@@ -83,6 +83,11 @@ class PendingLedger:
             )
         )
 
+    def not_reserved(self, *, savepoint: bool) -> Judgement:
+        """A checkpoint that never got an id fails like one that did."""
+        failures = self._history.failures
+        return failures.failed(Cause.ID_NOT_RESERVED, None, savepoint=savepoint, tolerable=self._tolerable)
+
     def decline(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: str, now: float) -> list[Dropped]:
         pending = self._pending.get(checkpoint)
         if pending is None or not pending.can_be_dropped:

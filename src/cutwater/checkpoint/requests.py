@@ -2,11 +2,13 @@
 
 from collections import deque
 from dataclasses import dataclass, field
-from enum import Enum
 
 from cutwater.checkpoint.events import RequestId, SavepointRequested
-from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointKind
+from cutwater.checkpoint.pending import PendingCheckpoint
+from cutwater.checkpoint.statistics import CheckpointKind
 from cutwater.checkpoint.trigger import Occasion
+from cutwater.config import Checkpointing
+from cutwater.flow.ids import CheckpointId, SubtaskId
 
 
 class WaitingRequests:
@@ -73,32 +75,39 @@ class Reservation:
                 return CheckpointKind.CHECKPOINT
 
     @property
+    def stops(self) -> bool:
+        return self.savepoint is not None and self.savepoint.stop
+
+    @property
     def is_abandoned(self) -> bool:
         """A savepoint nobody waits for any more; other checkpoints are useful in themselves."""
         return self.savepoint is not None and not self.requests
 
+    def begin(
+        self,
+        checkpoint: CheckpointId,
+        settings: Checkpointing,
+        subtasks: frozenset[SubtaskId],
+        now: float,
+        *,
+        all_input_ended: bool,
+    ) -> PendingCheckpoint:
+        """The checkpoint, now that it has its id. It is the final one if the last input ended in the meantime.
 
-class StopStage(Enum):
-    SAVEPOINT_RUNNING = "savepoint running"
-    COMMITTING = "committing"
-    SOURCES_STOPPED = "sources stopped"
-
-
-@dataclass(slots=True)
-class Stopping:
-    """A stop-with-savepoint under way. ``completed`` is set from ``COMMITTING`` on."""
-
-    request: SavepointRequested
-    stage: StopStage = StopStage.SAVEPOINT_RUNNING
-    completed: CheckpointInfo | None = None
-
-    @property
-    def holds_triggers(self) -> bool:
-        """Drained windows may take long and their output needs checkpoints; without drain nothing is left to save."""
-        return not (self.stage is StopStage.SOURCES_STOPPED and self.request.drain)
-
-    @property
-    def needs_no_final_checkpoint(self) -> bool:
-        """Without drain nothing was emitted behind the savepoint, and its output is committed. A final checkpoint would
-        record every source as finished, and the job could not be resumed from it."""
-        return self.stage is StopStage.SOURCES_STOPPED and not self.request.drain
+        Savepoints are always aligned (rule 4); with an alignment timeout the others start aligned (rule 17).
+        """
+        may_be_unaligned = settings.unaligned and self.savepoint is None
+        timeout = settings.aligned_timeout if may_be_unaligned else None
+        final = all_input_ended and self.savepoint is None
+        return PendingCheckpoint(
+            checkpoint,
+            CheckpointKind.FINAL if final else self.kind,
+            subtasks=subtasks,
+            triggered_at=now,
+            expires_at=now + settings.timeout.total_seconds(),
+            unaligned=may_be_unaligned and timeout is None,
+            cut_at=now + timeout.total_seconds() if timeout is not None else None,
+            requests=tuple(self.requests),
+            path=self.savepoint.path if self.savepoint is not None else None,
+            stop=self.stops,
+        )

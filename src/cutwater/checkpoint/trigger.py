@@ -29,6 +29,7 @@ class Moment:
     savepoint_waiting: bool
     manual_waiting: bool
     all_input_ended: bool
+    final_pending: bool
     final_completed: bool
     retry_final_at: float
     periodic_at: float
@@ -79,6 +80,8 @@ def decide_trigger(moment: Moment) -> Decision:
             return Hold("a savepoint never runs beside an unaligned checkpoint")
         return Start(Occasion.SAVEPOINT)
     if moment.all_input_ended:
+        if moment.final_pending:
+            return Hold("the final checkpoint is pending")
         return _at(moment.retry_final_at, moment.now, Occasion.FINAL)
     if moment.manual_waiting:
         return Start(Occasion.MANUAL)
