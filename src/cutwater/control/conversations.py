@@ -103,7 +103,7 @@ class Conversations:
             case Numbered(acknowledged=acknowledged) if not accept_messages:
                 packet = Acknowledgement(acknowledged)
         try:
-            return Outcome(bodies=peer.session.arrived(conversation, packet))
+            return Outcome(bodies=peer.session.arrived(conversation, packet, now))
         except ControlError as error:
             return self.broke(subtask, str(error))
 

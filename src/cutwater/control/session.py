@@ -20,6 +20,12 @@ RESEND_AFTER = 0.1
 SLOWEST_RESEND = 1.6
 """A peer that is connected but stands still is not buried under copies: each resend waits twice as long, up to this."""
 
+ACKNOWLEDGE_WITHIN = 0.01
+"""An acknowledgement waits this long for a message to ride on: most messages are answered, and half the packets go."""
+
+ACKNOWLEDGE_AT = 32
+"""So many messages are acknowledged at once, so that the sender's window stays open."""
+
 WINDOW = 256
 """Bodies under way at most: below ZeroMQ's own limit of 1000, at which a ROUTER drops."""
 
@@ -30,6 +36,7 @@ BACKLOG = 100_000
 BACKLOG_BYTES = 256 << 20
 
 Body = list[bytes]
+_AT_ONCE = float("-inf")
 
 
 @dataclass(slots=True)
@@ -52,7 +59,8 @@ class Session:
         self._last_number = 0
         self._received = 0
         self._ahead: dict[int, Body] = {}
-        self._owes_acknowledgement = False
+        self._unacknowledged = 0
+        self._acknowledge_by: float | None = None
         self.backlog_bytes = 0
 
     @property
@@ -81,14 +89,14 @@ class Session:
         self._waiting.append((body, size))
         self.backlog_bytes += size
 
-    def arrived(self, conversation: Conversation, packet: Packet) -> list[Body]:
+    def arrived(self, conversation: Conversation, packet: Packet, now: float) -> list[Body]:
         """The bodies that this packet makes deliverable: each once, in the order of their numbers."""
         if conversation != self._conversation:
             return []
         match packet:
             case Numbered(number, acknowledged, body):
                 self._settle(acknowledged)
-                return self._take(number, body)
+                return self._take(number, body, now)
             case Acknowledgement(acknowledged):
                 self._settle(acknowledged)
         return []
@@ -107,21 +115,26 @@ class Session:
             self._under_way[self._last_number] = _UnderWay(body, size, now + RESEND_AFTER)
             self._under_way_bytes += size
             packets.append(Numbered(self._last_number, self._received, body))
-        if self._owes_acknowledgement and not packets:
+        if not packets and self._acknowledge_by is not None and self._acknowledge_by <= now:
             packets.append(Acknowledgement(self._received))
-        self._owes_acknowledgement = False
+        if packets:
+            self._acknowledge_by = None
+            self._unacknowledged = 0
         return packets
 
     def next_due(self) -> float | None:
         """When ``outgoing`` has something to say; None while nothing is owed. In the past means at once."""
-        if self._owes_acknowledgement or self._may_start_another():
-            return float("-inf")
-        return min((entry.due for entry in self._under_way.values()), default=None)
+        if self._may_start_another():
+            return _AT_ONCE
+        resend = min((entry.due for entry in self._under_way.values()), default=None)
+        if resend is None or self._acknowledge_by is None:
+            return self._acknowledge_by if resend is None else resend
+        return min(resend, self._acknowledge_by)
 
     def reconnected(self) -> None:
         """The connection is new, or refused packets: whatever is under way may be lost and is due at once."""
         for entry in self._under_way.values():
-            entry.due = float("-inf")
+            entry.due = _AT_ONCE
             entry.patience = RESEND_AFTER
 
     def _may_start_another(self) -> bool:
@@ -142,10 +155,15 @@ class Session:
             self._under_way_bytes -= size
             self.backlog_bytes -= size
 
-    def _take(self, number: int, body: Body) -> list[Body]:
-        # A duplicate is acknowledged too: it came because the first acknowledgement was lost.
-        self._owes_acknowledgement = True
-        if self._received < number <= self._received + WINDOW:
+    def _take(self, number: int, body: Body, now: float) -> list[Body]:
+        self._unacknowledged += 1
+        is_new = number > self._received and number not in self._ahead
+        # A duplicate is acknowledged at once: it came because the acknowledgement was lost or late.
+        if not is_new or self._unacknowledged >= ACKNOWLEDGE_AT:
+            self._acknowledge_by = _AT_ONCE
+        elif self._acknowledge_by is None:
+            self._acknowledge_by = now + ACKNOWLEDGE_WITHIN
+        if is_new and number <= self._received + WINDOW:
             self._ahead[number] = body
         deliverable: list[Body] = []
         while (next_body := self._ahead.pop(self._received + 1, None)) is not None:

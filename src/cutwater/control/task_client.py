@@ -158,7 +158,7 @@ class ControlClient:
                             self._lease.granted(asked_at / 1e9)
                     case _:
                         with self._changed:
-                            bodies = self._session.arrived(self._conversation, packet)
+                            bodies = self._session.arrived(self._conversation, packet, time.monotonic())
                             self._changed.notify_all()
                         messages += map(decode, bodies)
             # An abort overtakes what stands before it: nothing of that matters any more.

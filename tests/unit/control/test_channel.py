@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import zmq
 
+from cutwater.control import task_client
 from cutwater.control.driver_server import ControlServer, PeerLost, Report
 from cutwater.control.keys import AttemptKeys, KeyPair
 from cutwater.control.messages import (
@@ -431,6 +432,31 @@ def test_a_failing_callback_is_not_swallowed_on_either_side(keys: AttemptKeys) -
             server.send(SUBTASK, StartProcessing())
             wait_until(lambda: lost, "the client to report it")
             assert "ValueError: a bug in the callback" in lost[0]
+
+
+def test_senders_wait_while_the_driver_is_far_behind(keys: AttemptKeys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_client, "_SENDERS_WAIT_AT", 3)
+    sent: list[int] = []
+
+    def send_all() -> None:
+        for number in range(10):
+            early.send(ReservePositions(number, None))
+            sent.append(number)
+
+    with contextlib.closing(ControlServer(Attempt(1), keys)) as first:
+        address = first.address
+    with client(address, keys) as early:
+        sender = threading.Thread(target=send_all)
+        sender.start()
+        wait_until(lambda: len(sent) == 3, "a full backlog")
+        sender.join(0.2)
+        assert sender.is_alive()
+        assert sent == [0, 1, 2]
+        with contextlib.closing(ControlServer(Attempt(1), keys, port=int(address.rpartition(":")[2]))) as server:
+            sender.join(PATIENCE)
+            assert early.flush(PATIENCE)
+            collected = Collected(server)
+            collected.until(lambda _: len(collected.messages()) == 10, "all messages")
 
 
 def test_a_closed_end_says_so(keys: AttemptKeys) -> None:

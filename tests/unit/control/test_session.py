@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutwater.control import session as session_module
 from cutwater.control.packet import Acknowledgement, Conversation, Numbered, Packet, Refusal
-from cutwater.control.session import RESEND_AFTER, WINDOW, Body, Session
+from cutwater.control.session import ACKNOWLEDGE_AT, ACKNOWLEDGE_WITHIN, RESEND_AFTER, WINDOW, Body, Session
 from cutwater.errors import ControlError
 from cutwater.flow.ids import Attempt, SubtaskId
 
@@ -41,7 +41,7 @@ class Network:
 
     def deliver(self, position: int, *, keep: bool) -> None:
         to, packet = self.in_flight[position] if keep else self.in_flight.pop(position)
-        self.delivered[to].extend(self.sides[to].arrived(THIS, packet))
+        self.delivered[to].extend(self.sides[to].arrived(THIS, packet, self.now))
 
     def settle(self, rounds: int = 100) -> None:
         """A network that loses nothing from now on."""
@@ -66,6 +66,7 @@ steps = st.lists(
 )
 
 
+@settings(max_examples=max(300, settings().max_examples))
 @given(steps)
 def test_everything_is_delivered_exactly_once_in_order_and_eventually(schedule: list[tuple[str, int]]) -> None:
     network = Network()
@@ -90,7 +91,7 @@ def test_everything_is_delivered_exactly_once_in_order_and_eventually(schedule: 
                 network.in_flight.pop(argument % len(network.in_flight))
             case "stale":
                 to, packet = network.in_flight[argument % len(network.in_flight)]
-                assert network.sides[to].arrived(STALE, packet) == []
+                assert network.sides[to].arrived(STALE, packet, network.now) == []
         for side in (0, 1):
             assert network.delivered[1 - side] == network.offered[side][: len(network.delivered[1 - side])]
     network.settle()
@@ -134,18 +135,38 @@ def test_a_new_connection_resends_at_once() -> None:
     assert sender.outgoing(now=5.01) == [Numbered(1, 0, body(0))]
 
 
-def test_a_duplicate_is_acknowledged_again_but_not_delivered_again() -> None:
+def test_a_message_is_acknowledged_soon_even_if_nothing_is_sent_back() -> None:
     receiver = Session(THIS)
-    assert receiver.arrived(THIS, Numbered(1, 0, body(0))) == [body(0)]
-    assert receiver.outgoing(0.0) == [Acknowledgement(1)]
-    assert receiver.arrived(THIS, Numbered(1, 0, body(0))) == []
-    assert receiver.outgoing(0.0) == [Acknowledgement(1)]
-    assert receiver.outgoing(0.0) == []
+    assert receiver.arrived(THIS, Numbered(1, 0, body(0)), 5.0) == [body(0)]
+    receiver.arrived(THIS, Numbered(2, 0, body(0)), 5.005)
+    assert receiver.next_due() == 5.0 + ACKNOWLEDGE_WITHIN
+    assert receiver.outgoing(5.005) == []
+    assert receiver.outgoing(5.0 + ACKNOWLEDGE_WITHIN) == [Acknowledgement(2)]
+    assert receiver.next_due() is None
+    assert receiver.outgoing(9.0) == []
+
+
+def test_many_messages_are_acknowledged_at_once() -> None:
+    receiver = Session(THIS)
+    for number in range(1, ACKNOWLEDGE_AT):
+        receiver.arrived(THIS, Numbered(number, 0, body(0)), 5.0)
+        assert receiver.outgoing(5.0) == []
+    receiver.arrived(THIS, Numbered(ACKNOWLEDGE_AT, 0, body(0)), 5.0)
+    assert receiver.outgoing(5.0) == [Acknowledgement(ACKNOWLEDGE_AT)]
+
+
+def test_a_duplicate_is_acknowledged_at_once_but_not_delivered_again() -> None:
+    receiver = Session(THIS)
+    assert receiver.arrived(THIS, Numbered(1, 0, body(0)), 5.0) == [body(0)]
+    assert receiver.outgoing(6.0) == [Acknowledgement(1)]
+    assert receiver.arrived(THIS, Numbered(1, 0, body(0)), 7.0) == []
+    assert receiver.outgoing(7.0) == [Acknowledgement(1)]
+    assert receiver.outgoing(7.0) == []
 
 
 def test_an_acknowledgement_rides_on_data() -> None:
     receiver = Session(THIS)
-    receiver.arrived(THIS, Numbered(1, 0, body(0)))
+    receiver.arrived(THIS, Numbered(1, 0, body(0)), 0.0)
     receiver.offer(body(9))
     assert receiver.outgoing(0.0) == [Numbered(1, 1, body(9))]
 
@@ -155,8 +176,8 @@ def test_packets_of_another_conversation_change_nothing(stranger: Conversation) 
     receiver = Session(THIS)
     receiver.offer(body(9))
     receiver.outgoing(0.0)
-    assert receiver.arrived(stranger, Numbered(1, 1, body(0))) == []
-    assert receiver.arrived(stranger, Acknowledgement(1)) == []
+    assert receiver.arrived(stranger, Numbered(1, 1, body(0)), 0.0) == []
+    assert receiver.arrived(stranger, Acknowledgement(1), 0.0) == []
     assert receiver.backlog == 1
     assert receiver.outgoing(0.05) == []
 
@@ -164,20 +185,20 @@ def test_packets_of_another_conversation_change_nothing(stranger: Conversation) 
 def test_the_first_speaker_is_adopted_and_a_second_one_is_not() -> None:
     receiver = Session(None)
     receiver.offer(body(9))
-    assert receiver.arrived(THIS, Numbered(1, 0, body(0))) == []
+    assert receiver.arrived(THIS, Numbered(1, 0, body(0)), 0.0) == []
     receiver.adopt(THIS)
     receiver.adopt(THIS)
-    assert receiver.arrived(THIS, Numbered(1, 0, body(0))) == [body(0)]
+    assert receiver.arrived(THIS, Numbered(1, 0, body(0)), 0.0) == [body(0)]
     with pytest.raises(ControlError, match="goes on already"):
         receiver.adopt(OTHER_PROCESS)
 
 
 def test_what_lies_further_ahead_than_the_window_is_not_kept() -> None:
     receiver = Session(THIS)
-    assert receiver.arrived(THIS, Numbered(WINDOW + 1, 0, body(0))) == []
+    assert receiver.arrived(THIS, Numbered(WINDOW + 1, 0, body(0)), 0.0) == []
     for number in range(2, WINDOW + 1):
-        receiver.arrived(THIS, Numbered(number, 0, body(number)))
-    assert len(receiver.arrived(THIS, Numbered(1, 0, body(1)))) == WINDOW
+        receiver.arrived(THIS, Numbered(number, 0, body(number)), 0.0)
+    assert len(receiver.arrived(THIS, Numbered(1, 0, body(1)), 0.0)) == WINDOW
     assert receiver.outgoing(0.0) == [Acknowledgement(WINDOW)]
 
 
@@ -187,7 +208,7 @@ def test_bytes_under_way_are_bounded_but_one_large_body_passes_alone(monkeypatch
     for size in (50, 5, 5, 5):
         sender.offer([b"x" * size])
     assert [packet.number for packet in sender.outgoing(0.0) if isinstance(packet, Numbered)] == [1]
-    sender.arrived(THIS, Acknowledgement(1))
+    sender.arrived(THIS, Acknowledgement(1), 0.0)
     assert [packet.number for packet in sender.outgoing(0.0) if isinstance(packet, Numbered)] == [2, 3]
 
 
@@ -210,8 +231,8 @@ def test_a_backlog_of_too_many_bytes_is_refused(monkeypatch: pytest.MonkeyPatch)
 
 def test_an_acknowledgement_of_something_never_sent_is_an_error() -> None:
     with pytest.raises(ControlError, match="acknowledged message 4, but only 0"):
-        Session(THIS).arrived(THIS, Acknowledgement(4))
+        Session(THIS).arrived(THIS, Acknowledgement(4), 0.0)
 
 
 def test_packets_that_are_not_the_sessions_business_pass_by() -> None:
-    assert Session(THIS).arrived(THIS, Refusal("no")) == []
+    assert Session(THIS).arrived(THIS, Refusal("no"), 0.0) == []
