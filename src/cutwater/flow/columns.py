@@ -108,7 +108,7 @@ def valid_of(array: Array) -> Mask:
     return np.asarray(array.is_valid().to_numpy(zero_copy_only=False)).view(np.uint8)
 
 
-def words_of(array: Array) -> Words:
+def words_of(array: Array, *, normalise: bool = True) -> Words:
     """Values of a type for which ``is_word`` holds as 64-bit words; what stands at a null is undefined."""
     t = pa.types
     data_type = array.type
@@ -119,6 +119,8 @@ def words_of(array: Array) -> Words:
         if not t.is_float64(data_type):
             array = array.cast(pa.float64())
         floats = _buffer(array.buffers()[1], array.offset * 8, len(array) * 8).view(np.float64)
+        if not normalise:
+            return floats.view(np.int64)
         normal = floats + 0.0  # -0.0 + 0.0 is 0.0
         normal[np.isnan(normal)] = np.nan
         return normal.view(np.int64)

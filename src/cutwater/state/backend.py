@@ -20,8 +20,8 @@ class KeyedStateStore(Protocol):
     def aggregates(self, name: str, keys: pa.Schema, columns: Sequence[Column]) -> AggregateTable:
         """A columnar table for vectorised operators: one row of ``columns`` for each key."""
 
-    def rows(self, name: str, keys: pa.Schema, values: pa.Schema) -> RowTable:
-        """A table for row functions: under each key a value, a list or a map of rows of ``values``."""
+    def rows(self, name: str, keys: pa.Schema, value: pa.DataType) -> RowTable:
+        """A table for row functions: under each key one Python value that Arrow can store as ``value``."""
 
     def drop(self, name: str) -> None:
         """The table is no longer part of the state (a window that was purged). Unknown names are ignored."""

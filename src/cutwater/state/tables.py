@@ -83,22 +83,26 @@ class AggregateTable(Protocol):
 
 
 class RowTable(Protocol):
-    """Python values by key, for functions that see one row at a time. Keys are tuples, values immutable."""
+    """Python values by key, for functions that see one row at a time.
+
+    A key is the key column's value, or a tuple of them when there are several. The table owns what is put into it: nobody
+    changes such a value in place, except one that ``own`` gave, until the next freeze.
+    """
 
     @property
     def name(self) -> str: ...
 
-    def get(self, key: tuple[Any, ...]) -> Any:
+    def get(self, key: Any) -> Any:
         """What was last put under ``key``; None if nothing."""
 
-    def put(self, key: tuple[Any, ...], value: Any) -> None:
-        """The table owns ``value`` from now on: nobody changes it in place once ``freeze`` was called."""
+    def put(self, key: Any, value: Any) -> None: ...
 
-    def own(self, key: tuple[Any, ...], copy: Callable[[Any], Any]) -> Any:
-        """The value under ``key``, safe to change in place until the next freeze: copied first if a snapshot may see it."""
+    def own(self, key: Any, copy: Callable[[Any], Any]) -> Any:
+        """The value under ``key``, safe to change in place: copied first if a snapshot may see it. None if nothing."""
 
-    def delete(self, key: tuple[Any, ...]) -> None: ...
+    def delete(self, key: Any) -> None: ...
 
-    def items(self) -> Iterator[tuple[tuple[Any, ...], Any]]: ...
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """All keys and values; nothing may be put or deleted meanwhile."""
 
     def freeze(self) -> FrozenTable: ...

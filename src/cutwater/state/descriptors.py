@@ -1,0 +1,224 @@
+"""State as users declare it on a function's class, and the binding of it to a store.
+
+class Dedup(cw.KeyedProcess):
+    seen = cw.ValueState("boolean", ttl="1h")
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from cutwater.duration import Duration, parse_duration
+from cutwater.errors import ConfigError
+from cutwater.flow.elements import Milliseconds
+from cutwater.schema import TypeLike, arrow_type
+from cutwater.state.backend import KeyedStateStore
+from cutwater.state.handles import (
+    AggregatingHandle,
+    Handle,
+    KeyScope,
+    ListHandle,
+    MapHandle,
+    Place,
+    ReducingHandle,
+    SingleHandle,
+    ValueHandle,
+)
+
+EXPIRY_FIELD = "expires_at"
+
+
+class StateDescriptor(ABC):
+    """One declared state. On an instance that is bound, the attribute is the handle of the current key's state."""
+
+    def __init__(self, type: TypeLike, *, ttl: Duration | None = None) -> None:
+        kind = self.__class__.__name__
+        self.name = ""
+        self.type = arrow_type(type, f"{kind}'s type")
+        self.ttl = None if ttl is None else parse_duration(f"{kind}'s ttl", ttl)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        raise ConfigError(
+            f"{type(instance).__name__}.{self.name} can be used in process and on_timer only: "
+            "state belongs to the key that is being processed."
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.type})"
+
+    @property
+    @abstractmethod
+    def stored_type(self) -> pa.DataType:
+        """What stands under each key in a snapshot."""
+
+    @abstractmethod
+    def bind(self, store: KeyedStateStore, uid: str, keys: pa.Schema, scope: KeyScope) -> Handle:
+        """Create the table and the handle on it."""
+
+    def _entry_type(self) -> pa.DataType:
+        if self.ttl is None:
+            return self.type
+        return pa.struct([pa.field("value", self.type), pa.field(EXPIRY_FIELD, pa.int64())])
+
+    def _ttl(self) -> Milliseconds | None:
+        return None if self.ttl is None else self.ttl // timedelta(milliseconds=1)
+
+
+class ValueState(StateDescriptor):
+    """One value for each key: ``.value``, ``.clear()``."""
+
+    _handle: type[SingleHandle] = ValueHandle
+
+    @property
+    def stored_type(self) -> pa.DataType:
+        return self._entry_type()
+
+    def bind(self, store: KeyedStateStore, uid: str, keys: pa.Schema, scope: KeyScope) -> Handle:
+        table = store.rows(self.name, keys, self.stored_type)
+        return self._handle(table, scope, Place(uid, repr(self.name), self.type), self.type, self._ttl())
+
+
+class ListState(StateDescriptor):
+    """A list for each key: ``.append``, ``.extend``, iteration, ``len``, ``.clear()``. A ttl counts for each element."""
+
+    @property
+    def stored_type(self) -> pa.DataType:
+        return pa.list_(self._entry_type())
+
+    def bind(self, store: KeyedStateStore, uid: str, keys: pa.Schema, scope: KeyScope) -> Handle:
+        table = store.rows(self.name, keys, self.stored_type)
+        return ListHandle(table, scope, Place(uid, repr(self.name), self.type), self.type, self._ttl())
+
+
+class MapState(StateDescriptor):
+    """A dict for each key. A ttl counts for each entry."""
+
+    def __init__(self, key_type: TypeLike, value_type: TypeLike, *, ttl: Duration | None = None) -> None:
+        super().__init__(value_type, ttl=ttl)
+        self.key_type = arrow_type(key_type, "MapState's key type")
+        if pa.types.is_nested(self.key_type) and not pa.types.is_struct(self.key_type):
+            raise ConfigError(f"MapState({key_type!r}, ...): a list or a map cannot be a map's key.")
+
+    @property
+    def stored_type(self) -> pa.DataType:
+        return pa.map_(self.key_type, self._entry_type())
+
+    def bind(self, store: KeyedStateStore, uid: str, keys: pa.Schema, scope: KeyScope) -> Handle:
+        table = store.rows(self.name, keys, self.stored_type)
+        handle = MapHandle(table, scope, Place(uid, repr(self.name), self.type), self.type, self._ttl())
+        handle.key_place = Place(uid, f"{self.name!r}, the type of its keys,", self.key_type)
+        return handle
+
+
+class ReducingState(ValueState):
+    """A value that ``.add(x)`` folds into: ``ReducingState("long", lambda a, b: a + b)``."""
+
+    _handle = ReducingHandle
+
+    def __init__(self, type: TypeLike, reduce: Callable[[Any, Any], Any], *, ttl: Duration | None = None) -> None:
+        super().__init__(type, ttl=ttl)
+        if not callable(reduce):
+            raise ConfigError(f"ReducingState: reduce={reduce!r} must be a function of two values.")
+        self._reduce = reduce
+
+    def bind(self, store: KeyedStateStore, uid: str, keys: pa.Schema, scope: KeyScope) -> Handle:
+        handle = super().bind(store, uid, keys, scope)
+        assert isinstance(handle, ReducingHandle)
+        handle.reduce = self._reduce
+        return handle
+
+
+class AggregatingState(ValueState):
+    """An accumulator of ``type``: ``create()`` makes one, ``add(accumulator, x)`` gives the next, ``result`` its outcome."""
+
+    _handle = AggregatingHandle
+
+    def __init__(
+        self,
+        type: TypeLike,
+        create: Callable[[], Any],
+        add: Callable[[Any, Any], Any],
+        result: Callable[[Any], Any] = lambda accumulator: accumulator,
+        *,
+        ttl: Duration | None = None,
+    ) -> None:
+        super().__init__(type, ttl=ttl)
+        for name, function in (("create", create), ("add", add), ("result", result)):
+            if not callable(function):
+                raise ConfigError(f"AggregatingState: {name}={function!r} must be a function.")
+        self._create, self._add, self._result = create, add, result
+
+    def bind(self, store: KeyedStateStore, uid: str, keys: pa.Schema, scope: KeyScope) -> Handle:
+        handle = super().bind(store, uid, keys, scope)
+        assert isinstance(handle, AggregatingHandle)
+        handle.create, handle.accumulate, handle.result = self._create, self._add, self._result
+        return handle
+
+
+def declared_states(function: type) -> dict[str, StateDescriptor]:
+    """The states declared on a class and its bases, by name."""
+    found: dict[str, StateDescriptor] = {}
+    for base in reversed(function.__mro__):
+        for name, value in vars(base).items():
+            found.pop(name, None)
+            if isinstance(value, StateDescriptor):
+                found[name] = value
+    return found
+
+
+class BoundStates:
+    """The states of one function instance. The operator sets ``key`` before each call, and tends after each batch."""
+
+    __slots__ = ("_floats", "_handles", "_scope", "_store")
+
+    def __init__(self, store: KeyedStateStore, scope: KeyScope, handles: list[Handle], keys: pa.Schema) -> None:
+        self._store = store
+        self._scope = scope
+        self._handles = handles
+        self._floats = any(pa.types.is_floating(field.type) for field in keys)
+
+    @property
+    def key(self) -> Any:
+        return self._scope.key
+
+    @key.setter
+    def key(self, key: Any) -> None:
+        self._scope.key = _with_one_nan(key) if self._floats else key
+
+    def tend(self) -> None:
+        for handle in self._handles:
+            handle.sweep()
+        self._store.tend()
+
+
+def _with_one_nan(key: Any) -> Any:
+    """NaN is one key like any other; a dict finds it only when it is the same object."""
+    if isinstance(key, tuple):
+        return tuple(math.nan if part != part else part for part in key)
+    return math.nan if key != key else key
+
+
+def bind_states(
+    function: object, store: KeyedStateStore, uid: str, keys: pa.Schema, now: Callable[[], Milliseconds]
+) -> BoundStates:
+    """Put a handle in place of each state that the function's class declares.
+
+    After what is restored was given to the store. ``key`` is then the key column's value, or a tuple when ``keys`` are several.
+    """
+    scope = KeyScope(now)
+    handles: list[Handle] = []
+    for name, descriptor in declared_states(type(function)).items():
+        handle = descriptor.bind(store, uid, keys, scope)
+        # In the instance's own dict it is found without a call: state is touched for every row.
+        function.__dict__[name] = handle
+        handles.append(handle)
+    return BoundStates(store, scope, handles, keys)

@@ -1,0 +1,268 @@
+"""What ``self.seen`` is inside a keyed function: the state of the current key."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from cutwater.errors import DataError
+from cutwater.flow.elements import Milliseconds
+from cutwater.rows import shortened
+from cutwater.state.tables import RowTable
+from cutwater.state.value_types import Admit, admission, handing_out
+
+SWEEP_STEP = 4096
+_NOTHING = object()
+
+
+class KeyScope:
+    """The key whose state the handles of one function mean, and the clock that expiry goes by."""
+
+    __slots__ = ("key", "now")
+
+    def __init__(self, now: Callable[[], Milliseconds]) -> None:
+        self.key: Any = None
+        self.now = now
+
+
+class Place:
+    """Where a state is, for messages; and the check of what is written to it."""
+
+    __slots__ = ("_admit", "_type", "_where")
+
+    def __init__(self, uid: str, state: str, data_type: pa.DataType) -> None:
+        self._where = f"{uid}: state {state}"
+        self._type = data_type
+        self._admit: Admit = admission(data_type)
+
+    def admitted(self, value: Any) -> Any:
+        try:
+            return self._admit(value)
+        except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
+            raise DataError(
+                f"{self._where} is {self._type}, which cannot hold {shortened(value)} ({type(value).__name__}): {error}"
+            ) from None
+
+
+class Handle:
+    """Common to all handles. With a ``ttl`` each entry is kept as (value, time of expiry); a write renews it."""
+
+    __slots__ = ("_copy_out", "_place", "_queue", "_scope", "_table", "_ttl")
+
+    def __init__(
+        self, table: RowTable, scope: KeyScope, place: Place, data_type: pa.DataType, ttl: Milliseconds | None
+    ) -> None:
+        self._table = table
+        self._scope = scope
+        self._place = place
+        self._ttl = ttl
+        self._copy_out = handing_out(data_type)
+        self._queue: deque[tuple[Milliseconds, Any]] = deque()
+        if ttl is not None:
+            self._queue.extend((self._expiry(entry), key) for key, entry in table.items())
+
+    def clear(self) -> None:
+        """Forget everything under the current key."""
+        self._table.delete(self._scope.key)
+
+    def sweep(self) -> None:
+        """Drop a bounded number of expired entries. Each key waits in the queue once, with the expiry it had then."""
+        if self._ttl is None or not self._queue:
+            return
+        now = self._scope.now()
+        for _ in range(min(SWEEP_STEP, len(self._queue))):
+            if self._queue[0][0] > now:
+                return
+            _, key = self._queue.popleft()
+            entry = self._table.get(key)
+            if entry is None:
+                continue
+            expiry = self._expiry(entry)
+            if expiry <= now:
+                self._table.delete(key)
+            else:
+                self._queue.append((expiry, key))
+
+    def _expiry(self, entry: Any) -> Milliseconds:
+        """When all of the entry will have expired."""
+        raise NotImplementedError
+
+    def _wrapped(self, value: Any) -> Any:
+        return value if self._ttl is None else (value, self._scope.now() + self._ttl)
+
+    def _enqueue_if_new(self) -> None:
+        if self._ttl is not None and self._table.get(self._scope.key) is None:
+            self._queue.append((self._scope.now() + self._ttl, self._scope.key))
+
+    def _live(self, kept: Any) -> Any:
+        """The value of a kept entry, or _NOTHING when it has expired."""
+        if self._ttl is not None:
+            kept, expiry = kept
+            if expiry <= self._scope.now():
+                return _NOTHING
+        return kept if self._copy_out is None else self._copy_out(kept)
+
+
+class SingleHandle(Handle):
+    """One value under the key."""
+
+    __slots__ = ()
+
+    def _get(self) -> Any:
+        kept = self._table.get(self._scope.key)
+        if kept is None:
+            return None
+        value = self._live(kept)
+        return None if value is _NOTHING else value
+
+    def _set(self, value: Any) -> None:
+        if value is None:
+            self._table.delete(self._scope.key)
+            return
+        admitted = self._place.admitted(value)
+        if self._ttl is None:
+            self._table.put(self._scope.key, admitted)
+        else:
+            self._enqueue_if_new()
+            self._table.put(self._scope.key, self._wrapped(admitted))
+
+    def _expiry(self, entry: Any) -> Milliseconds:
+        return int(entry[1])
+
+
+class ValueHandle(SingleHandle):
+    """``self.seen.value``; None when nothing was set, and setting None clears."""
+
+    __slots__ = ()
+
+    value = property(SingleHandle._get, SingleHandle._set)
+
+
+class ReducingHandle(SingleHandle):
+    """``self.total.add(x)``; ``self.total.value``."""
+
+    __slots__ = ("reduce",)
+    reduce: Callable[[Any, Any], Any]
+
+    value = property(SingleHandle._get)
+
+    def add(self, value: Any) -> None:
+        before = self._get()
+        self._set(value if before is None else self.reduce(before, value))
+
+
+class AggregatingHandle(SingleHandle):
+    """``self.average.add(x)``; ``self.average.value`` is the result of what was added, None if nothing was."""
+
+    __slots__ = ("accumulate", "create", "result")
+    create: Callable[[], Any]
+    accumulate: Callable[[Any, Any], Any]
+    result: Callable[[Any], Any]
+
+    def add(self, value: Any) -> None:
+        before = self._get()
+        self._set(self.accumulate(self.create() if before is None else before, value))
+
+    @property
+    def value(self) -> Any:
+        accumulated = self._get()
+        return None if accumulated is None else self.result(accumulated)
+
+
+class ListHandle(Handle):
+    """``append``, ``extend``, iteration, ``len``, ``clear``."""
+
+    __slots__ = ()
+
+    def append(self, value: Any) -> None:
+        self.extend((value,))
+
+    def extend(self, values: Iterable[Any]) -> None:
+        admitted = [None if v is None else self._place.admitted(v) for v in values]
+        if not admitted:
+            return
+        self._enqueue_if_new()
+        kept = self._table.own(self._scope.key, list)
+        if kept is None:
+            kept = []
+            self._table.put(self._scope.key, kept)
+        kept.extend(map(self._wrapped, admitted))
+
+    def __iter__(self) -> Iterator[Any]:
+        kept = self._table.get(self._scope.key)
+        values = [] if kept is None else [self._live(entry) for entry in kept]
+        return (value for value in values if value is not _NOTHING)
+
+    def __len__(self) -> int:
+        if self._ttl is not None:
+            return sum(1 for _ in self)
+        kept = self._table.get(self._scope.key)
+        return 0 if kept is None else len(kept)
+
+    def _expiry(self, entry: Any) -> Milliseconds:
+        return int(entry[-1][1])
+
+
+class MapHandle(Handle):
+    """``[]``, ``get``, ``in``, ``items``, ``keys``, ``values``, iteration, ``len``, ``del``, ``clear``."""
+
+    __slots__ = ("key_place",)
+    key_place: Place
+
+    def __getitem__(self, key: Any) -> Any:
+        value = self.get(key, _NOTHING)
+        if value is _NOTHING:
+            raise KeyError(key)
+        return value
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        kept = self._table.get(self._scope.key)
+        if kept is None or key not in kept:
+            return default
+        value = self._live(kept[key])
+        return default if value is _NOTHING else value
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        admitted_key = self.key_place.admitted(key)
+        admitted = None if value is None else self._place.admitted(value)
+        self._enqueue_if_new()
+        kept = self._table.own(self._scope.key, dict)
+        if kept is None:
+            kept = {}
+            self._table.put(self._scope.key, kept)
+        kept[admitted_key] = self._wrapped(admitted)
+
+    def __delitem__(self, key: Any) -> None:
+        if key not in self:
+            raise KeyError(key)
+        kept = self._table.own(self._scope.key, dict)
+        del kept[key]
+        if not kept:
+            self._table.delete(self._scope.key)
+
+    def __contains__(self, key: Any) -> bool:
+        return self.get(key, _NOTHING) is not _NOTHING
+
+    def items(self) -> list[tuple[Any, Any]]:
+        """A copy: the map may be changed while it is gone through."""
+        kept = self._table.get(self._scope.key)
+        if kept is None:
+            return []
+        live = [(key, self._live(entry)) for key, entry in kept.items()]
+        return [(key, value) for key, value in live if value is not _NOTHING]
+
+    def keys(self) -> list[Any]:
+        return [key for key, _ in self.items()]
+
+    def values(self) -> list[Any]:
+        return [value for _, value in self.items()]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.keys())
+
+    def __len__(self) -> int:
+        return len(self.items())
+
+    def _expiry(self, entry: Any) -> Milliseconds:
+        return max(int(expiry) for _, expiry in entry.values())

@@ -1,0 +1,246 @@
+"""The columnar table of the Memory backend: accumulators by key, copied chunk by chunk when a snapshot still needs them."""
+
+import decimal
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cutwater.errors import ConfigError, DataError
+from cutwater.flow.arrow import Array
+from cutwater.flow.columns import array_of_words, check_key_type, is_word, valid_of, words_of
+from cutwater.state import accumulator_kernels as ak
+from cutwater.state.encoded_keys import plain
+from cutwater.state.frozen import KEY_GROUP_COLUMN, FrozenTable
+from cutwater.state.index_kernels import CHUNK_ROWS
+from cutwater.state.key_index import AddressedChunks, FrozenKeys, KeyIndex, rows_of_chunks
+from cutwater.state.pointers import address
+from cutwater.state.snapshots import Snapshots
+from cutwater.state.tables import Column, Merge, Rows, Touched, Update
+
+FROZEN_BATCH_ROWS = 16 * CHUNK_ROWS
+_EXACT_DECIMALS = decimal.Context(prec=80)
+
+
+def fits_words(data_type: pa.DataType) -> bool:
+    """Can the kernels keep this type? Unsigned 64-bit integers cannot be told from negative ones there."""
+    return is_word(data_type) and not pa.types.is_uint64(data_type)
+
+
+class ObjectChunks:
+    """Accumulators that are no 64-bit words (strings, decimals, nested values): Python objects, in the same chunks."""
+
+    def __init__(self) -> None:
+        self.arrays: list[npt.NDArray[np.object_]] = []
+
+    def add(self) -> None:
+        self.arrays.append(np.full(CHUNK_ROWS, None, np.object_))
+
+    def replace(self, chunk: int) -> None:
+        self.arrays[chunk] = self.arrays[chunk].copy()
+
+
+class MemoryAggregateTable:
+    """Implements ``AggregateTable``."""
+
+    def __init__(self, uid: str, name: str, keys: pa.Schema, columns: Sequence[Column], max_parallelism: int) -> None:
+        for field in keys:
+            check_key_type(field.name, field.type)
+        stored = [*keys.names, *(column.name for column in columns), KEY_GROUP_COLUMN]
+        if len(set(stored)) < len(stored):
+            raise ConfigError(f"{uid}: columns of the state {name!r} must have different names, but are {stored}.")
+        if len(columns) > ak.MAX_COLUMNS:
+            raise ConfigError(f"{uid}: {len(columns)} accumulators in one table; at most {ak.MAX_COLUMNS} are allowed.")
+        self.name = name
+        self._uid = uid
+        self._columns = tuple(columns)
+        self._max_parallelism = max_parallelism
+        self._index = KeyIndex(pa.schema([field.with_type(plain(field.type)) for field in keys]))
+        self._word_of = {c: i for i, c in enumerate(c for c, col in enumerate(columns) if fits_words(col.type))}
+        self._width = 1 + len(self._word_of)
+        self._words = AddressedChunks(self._width)
+        self._objects = {c: ObjectChunks() for c in range(len(columns)) if c not in self._word_of}
+        self._written = np.zeros(16, np.int64)
+        self._snapshots = Snapshots()
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    @property
+    def stored_schema(self) -> pa.Schema:
+        fields = [column.field for column in self._columns]
+        return pa.schema([*self._index.keys, *fields, pa.field(KEY_GROUP_COLUMN, pa.int32())])
+
+    @property
+    def chunks(self) -> int:
+        return len(self._words.arrays)
+
+    def locate(self, keys: pa.RecordBatch) -> Touched:
+        touched = self._index.locate(keys.columns, keys.num_rows)
+        while self.chunks * CHUNK_ROWS < len(self._index):
+            self._add_chunk()
+        return touched
+
+    def update(self, touched: Touched, updates: Sequence[Update]) -> None:
+        if len(touched.unique) == 0:
+            return
+        self._copy_shared(touched.unique)
+        self._update_words(touched.rows, [update for update in updates if update.column in self._word_of])
+        for update in updates:
+            if update.column in self._objects:
+                self._update_objects(touched.rows, update)
+
+    def read(self, rows: Rows) -> list[Array]:
+        count = len(rows)
+        words = np.empty(count * (self._width - 1), np.int64)
+        seen = np.empty(count, np.uint64)
+        common = int(ak.read(rows, self._words.addresses, self._width, words, seen))
+        return [self._column(c, rows, words, seen, common) for c in range(len(self._columns))]
+
+    def freeze(self) -> FrozenTable:
+        epoch = self._snapshots.freeze()
+        words = tuple(self._words.arrays)
+        objects = {c: tuple(chunks.arrays) for c, chunks in self._objects.items()}
+        return FrozenAggregates(
+            self.name, self.stored_schema, self._columns, self._index.freeze(), words, objects, self._width, self._word_of,
+            self._max_parallelism, self._snapshots, epoch,
+        )  # fmt: skip
+
+    def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Put rows back as a frozen table gave them."""
+        for batch in batches:
+            keys = batch.select(self._index.keys.names)
+            touched = self.locate(keys)
+            columns = [batch.column(column.name) for column in self._columns]
+            self.update(touched, [Update(c, Merge.LAST, values) for c, values in enumerate(columns)])
+
+    def _add_chunk(self) -> None:
+        self._words.add()
+        for chunks in self._objects.values():
+            chunks.add()
+        if self.chunks > len(self._written):
+            self._written = np.concatenate([self._written, np.zeros_like(self._written)])
+        self._written[self.chunks - 1] = self._snapshots.epoch
+
+    def _copy_shared(self, rows: Rows) -> None:
+        """Copy on write: a frozen table keeps the old arrays, the loop goes on with new ones."""
+        latest = self._snapshots.latest
+        if latest == 0:
+            return
+        shared = np.empty(self.chunks, np.int64)
+        count = ak.claim(rows, self._written, latest, self._snapshots.epoch, shared)
+        for chunk in shared[:count].tolist():
+            self._words.replace(chunk)
+            for chunks in self._objects.values():
+                chunks.replace(chunk)
+
+    def _update_words(self, rows: Rows, updates: Sequence[Update]) -> None:
+        if not updates:
+            return
+        merges, columns, values, valids = (np.zeros(len(updates), np.int64) for _ in range(4))
+        alive: list[Any] = []  # the arrays behind the addresses
+        for j, update in enumerate(updates):
+            merges[j] = update.merge
+            columns[j] = self._word_of[update.column]
+            if update.values is None:
+                continue
+            valid = valid_of(update.values)
+            valids[j] = address(valid) if len(valid) else 0
+            alive.append(valid)
+            if update.merge != Merge.COUNT:
+                is_float = pa.types.is_floating(self._columns[update.column].type)
+                words = words_of(update.values, normalise=False)
+                merges[j] += ak.FLOAT if is_float else 0
+                values[j] = address(words)
+                alive.append(words)
+        overflow = ak.update(rows, self._words.addresses, self._width, merges, columns, values, valids)
+        if overflow >= 0:
+            name = self._columns[updates[overflow].column].name
+            raise DataError(
+                f"{self._uid}: the sum {name!r} left the range of a long. Sum a double or a decimal instead."
+            )
+
+    def _update_objects(self, rows: Rows, update: Update) -> None:
+        chunks = self._objects[update.column].arrays
+        assert update.values is not None
+        merge = update.merge
+        for row, value in zip(rows.tolist(), update.values.to_pylist(), strict=True):
+            if value is None:
+                continue
+            chunk, at = chunks[row // CHUNK_ROWS], row % CHUNK_ROWS
+            old = chunk[at]
+            chunk[at] = value if old is None else _merged(merge, old, value)
+
+    def _column(
+        self, c: int, rows: Rows, words: npt.NDArray[np.int64], seen: npt.NDArray[np.uint64], common: int
+    ) -> Array:
+        column, count = self._columns[c], len(rows)
+        if c in self._objects:
+            chunks = self._objects[c].arrays
+            return to_arrow(column, [chunks[row // CHUNK_ROWS][row % CHUNK_ROWS] for row in rows.tolist()])
+        word = self._word_of[c]
+        valid = None
+        if column.nullable and not common >> word & 1:
+            valid = (seen & np.uint64(1 << word)) != 0
+        return array_of_words(words[word * count : (word + 1) * count], column.type, valid)
+
+
+def _merged(merge: Merge, old: Any, value: Any) -> Any:
+    match merge:
+        case Merge.ADD:
+            return _EXACT_DECIMALS.add(old, value) if isinstance(old, decimal.Decimal) else old + value
+        case Merge.MIN:
+            return min(value, old)
+        case Merge.MAX:
+            return max(value, old)
+        case Merge.FIRST:
+            return old
+        case _:
+            return value
+
+
+def to_arrow(column: Column, values: list[Any]) -> Array:
+    """Python values as a column; what does not fit is named."""
+    try:
+        return pa.array(values, column.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise DataError(f"a value of {column.name!r} does not fit {column.type}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenAggregates:
+    """Implements ``FrozenTable``: the arrays as they were at the cut. The loop replaces what it writes, we read the old ones."""
+
+    name: str
+    schema: pa.Schema
+    columns: tuple[Column, ...]
+    keys: FrozenKeys
+    words: Sequence[npt.NDArray[np.int64]]
+    objects: dict[int, tuple[npt.NDArray[np.object_], ...]]
+    width: int
+    word_of: dict[int, int]
+    max_parallelism: int
+    snapshots: Snapshots
+    epoch: int
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for start in range(0, self.keys.rows, FROZEN_BATCH_ROWS):
+            stop = min(start + FROZEN_BATCH_ROWS, self.keys.rows)
+            keys, groups = self.keys.part(start, stop, self.max_parallelism)
+            rows = rows_of_chunks(self.words, self.width, start, stop).reshape(stop - start, self.width)
+            values = [self._column(c, rows, start, stop) for c in range(len(self.columns))]
+            yield pa.RecordBatch.from_arrays([*keys, *values, groups], schema=self.schema)
+
+    def release(self) -> None:
+        self.snapshots.release(self.epoch)
+
+    def _column(self, c: int, rows: npt.NDArray[np.int64], start: int, stop: int) -> Array:
+        column = self.columns[c]
+        if c in self.objects:
+            return to_arrow(column, rows_of_chunks(self.objects[c], 1, start, stop).tolist())
+        word = self.word_of[c]
+        valid = (rows[:, 0] & (1 << word if word < 63 else -(1 << 63))) != 0 if column.nullable else None
+        return array_of_words(np.ascontiguousarray(rows[:, 1 + word]), column.type, valid)

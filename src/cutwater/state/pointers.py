@@ -1,0 +1,59 @@
+"""Loads and stores by address inside kernels: a table is many small arrays, and numba cannot index a list of them quickly.
+
+Who passes an address keeps the array behind it alive for the time of the call.
+"""
+
+from typing import Any
+
+import numpy.typing as npt
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+
+def address(array: npt.NDArray[Any]) -> int:
+    """Where the data of ``array`` begins."""
+    return int(array.__array_interface__["data"][0])
+
+
+def _accessors(numba_type: Any, llvm_type: Any) -> tuple[Any, Any]:
+    @intrinsic
+    def load(_context: Any, at: Any) -> Any:
+        def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            return builder.load(builder.inttoptr(arguments[0], llvm_type.as_pointer()))
+
+        return numba_type(types.int64), generate
+
+    @intrinsic
+    def store(_context: Any, at: Any, value: Any) -> Any:
+        def generate(target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            builder.store(arguments[1], builder.inttoptr(arguments[0], llvm_type.as_pointer()))
+            return target.get_dummy_value()
+
+        return types.void(types.int64, numba_type), generate
+
+    return load, store
+
+
+load_int, store_int = _accessors(types.int64, ir.IntType(64))
+load_word, store_word = _accessors(types.uint64, ir.IntType(64))
+load_float, store_float = _accessors(types.float64, ir.DoubleType())
+load_byte, store_byte = _accessors(types.uint8, ir.IntType(8))
+
+
+def _prefetch(_context: Any, at: Any) -> Any:
+    """Ask for the cache line at an address, which may be any: nothing is read or written."""
+
+    def generate(target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        pointer = ir.IntType(8).as_pointer()
+        signature = ir.FunctionType(ir.VoidType(), [pointer, *[ir.IntType(32)] * 3])
+        function = cgutils.get_or_insert_function(builder.module, signature, "llvm.prefetch.p0")  # type: ignore[no-untyped-call]
+        hints = [ir.Constant(ir.IntType(32), hint) for hint in (1, 3, 1)]  # for writing, keep close, data
+        builder.call(function, [builder.inttoptr(arguments[0], pointer), *hints])
+        return target.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+prefetch: Any = intrinsic(_prefetch)

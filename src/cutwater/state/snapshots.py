@@ -1,0 +1,28 @@
+"""Which freezes of a table are still being read."""
+
+import threading
+
+
+class Snapshots:
+    """Counts freezes; the loop freezes and asks, the snapshot thread releases."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._alive: set[int] = set()
+        self.epoch = 0
+
+    def freeze(self) -> int:
+        with self._lock:
+            self.epoch += 1
+            self._alive.add(self.epoch)
+            return self.epoch
+
+    def release(self, epoch: int) -> None:
+        with self._lock:
+            self._alive.discard(epoch)
+
+    @property
+    def latest(self) -> int:
+        """The latest freeze that is still read: chunks last written before it must not be written again. 0: none."""
+        with self._lock:
+            return max(self._alive, default=0)

@@ -1,0 +1,186 @@
+"""Values of row functions' state: checked and copied on the way in, copied on the way out, so that nobody shares them."""
+
+import datetime as dt
+import math
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cutwater.rows import row_type
+
+Admit = Callable[[Any], Any]
+"""The value as the table keeps it; TypeError or ValueError (without naming the place) if it does not fit."""
+
+
+@lru_cache(maxsize=1024)
+def admission(data_type: pa.DataType) -> Admit:
+    """How values of this type are checked and brought into the form that a restore would give them as well."""
+    t = pa.types
+    match data_type:
+        case pa.StructType():
+            return _structs(data_type)
+        case pa.MapType():
+            return _maps(admission(data_type.key_type), admission(data_type.item_type))
+        case pa.ListType() | pa.LargeListType():
+            return _lists(admission(data_type.value_type))
+        case _ if t.is_boolean(data_type):
+            return _exactly(bool, np.bool_)
+        case _ if t.is_integer(data_type):
+            return _integers(data_type)
+        case _ if t.is_floating(data_type):
+            return _floats(data_type)
+        case _ if t.is_string(data_type) or t.is_large_string(data_type):
+            return _text
+        case _ if t.is_binary(data_type) or t.is_large_binary(data_type):
+            return _binary
+        case _ if t.is_date32(data_type):
+            return _dates
+        case _ if t.is_timestamp(data_type):
+            return _timestamps(data_type)
+        case _:
+            return lambda value: pa.scalar(value, data_type).as_py()
+
+
+@lru_cache(maxsize=1024)
+def handing_out(data_type: pa.DataType) -> Callable[[Any], Any] | None:
+    """How a kept value is copied for the user; None when it cannot be changed anyway."""
+    match data_type:
+        case pa.StructType():
+            parts = [handing_out(field.type) for field in data_type]
+            if not any(parts):
+                return None
+            kind = row_type(tuple(field.name for field in data_type))
+            return _optional(
+                lambda row: tuple.__new__(kind, [v if f is None else f(v) for v, f in zip(row, parts, strict=True)])
+            )
+        case pa.MapType():
+            item = handing_out(data_type.item_type)
+            return _optional(dict if item is None else lambda value: {k: item(v) for k, v in value.items()})
+        case pa.ListType() | pa.LargeListType():
+            element = handing_out(data_type.value_type)
+            return _optional(list if element is None else lambda value: [element(v) for v in value])
+        case _:
+            return None
+
+
+def _optional(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else function(value)
+
+
+def _exactly(kind: type, numpy_kind: type) -> Admit:
+    def admit(value: Any) -> Any:
+        if type(value) is kind:
+            return value
+        if isinstance(value, numpy_kind):
+            return kind(value)
+        raise TypeError(f"a {kind.__name__} is needed")
+
+    return admit
+
+
+def _integers(data_type: pa.DataType) -> Admit:
+    signed = pa.types.is_signed_integer(data_type)
+    bits = data_type.bit_width
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+
+    def admit(value: Any) -> Any:
+        if type(value) is not int:
+            if isinstance(value, bool) or not isinstance(value, int | np.integer):
+                raise TypeError("a whole number is needed")
+            value = int(value)
+        if low <= value <= high:
+            return value
+        raise ValueError(f"allowed is {low} to {high}")
+
+    return admit
+
+
+def _floats(data_type: pa.DataType) -> Admit:
+    narrow = data_type.bit_width < 64
+    to_narrow = np.float32 if data_type.bit_width == 32 else np.float16
+
+    def admit(value: Any) -> Any:
+        if type(value) is not float:
+            if isinstance(value, bool) or not isinstance(value, float | int | np.floating | np.integer):
+                raise TypeError("a number is needed")
+            value = float(value)
+        if narrow:
+            with np.errstate(over="ignore"):
+                rounded = float(to_narrow(value))
+            if math.isinf(rounded) and not math.isinf(value):
+                raise ValueError("it is out of range")
+            return rounded
+        return value
+
+    return admit
+
+
+def _text(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise TypeError("a string is needed")
+    if not value.isascii():
+        value.encode()  # a lone surrogate cannot be stored
+    return str(value)
+
+
+def _binary(value: Any) -> Any:
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError("bytes are needed")
+    return bytes(value)
+
+
+def _dates(value: Any) -> Any:
+    if not isinstance(value, dt.date) or isinstance(value, dt.datetime):
+        raise TypeError("a datetime.date is needed")
+    return value
+
+
+def _timestamps(data_type: Any) -> Admit:
+    zoned = data_type.tz is not None
+
+    def admit(value: Any) -> Any:
+        if not isinstance(value, dt.datetime):
+            raise TypeError("a datetime.datetime is needed")
+        if (value.tzinfo is not None) != zoned:
+            raise ValueError("it needs a time zone" if zoned else "it must not have a time zone")
+        return pa.scalar(value, data_type).as_py()
+
+    return admit
+
+
+def _lists(element: Admit) -> Admit:
+    def admit(value: Any) -> Any:
+        if isinstance(value, str | bytes | Mapping):
+            raise TypeError("a list is needed")
+        return [None if v is None else element(v) for v in value]
+
+    return admit
+
+
+def _maps(key: Admit, item: Admit) -> Admit:
+    def admit(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise TypeError("a dict is needed")
+        return {key(k): None if v is None else item(v) for k, v in value.items()}
+
+    return admit
+
+
+def _structs(data_type: pa.StructType) -> Admit:
+    names = tuple(field.name for field in data_type)
+    parts = [admission(field.type) for field in data_type]
+    kind = row_type(names)
+
+    def admit(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            if value.keys() != set(names):
+                raise ValueError(f"the fields must be {', '.join(names)}")
+            value = [value[name] for name in names]
+        elif not isinstance(value, tuple) or len(value) != len(names):
+            raise TypeError(f"a row, tuple or dict of {', '.join(names)} is needed")
+        return tuple.__new__(kind, [None if v is None else part(v) for v, part in zip(value, parts, strict=True)])
+
+    return admit
