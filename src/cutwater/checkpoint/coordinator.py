@@ -346,7 +346,7 @@ class Coordinator:
         """Ended subtasks stay until their last output is committed and every checkpoint that runs has ended."""
         if self._life is not Life.PROCESSING or self._ended != self._subtasks:
             return
-        if self.pending or self._reservation is not None:
+        if self.pending or self._reservation is not None or (self._stop is not None and self._stop.is_committing):
             return
         stopped = self._stop is not None and self._stop.replaces_final_checkpoint
         final_is_visible = self._final is not None and self._notices.is_confirmed(self._final)

@@ -31,6 +31,10 @@ class Stop:
         return not (self.stage is StopStage.SOURCES_STOPPED and self.request.drain)
 
     @property
+    def is_committing(self) -> bool:
+        return self.stage is StopStage.COMMITTING
+
+    @property
     def replaces_final_checkpoint(self) -> bool:
         """Without drain nothing was emitted behind the savepoint, and its output is committed. A final checkpoint would
         record every source as finished, and the job could not be resumed from it."""
@@ -42,12 +46,12 @@ class Stop:
 
     def output_confirmed(self, checkpoint: CheckpointId) -> Iterator[do.Command]:
         """The caller is answered only now: a savepoint whose output is not visible has not stopped the job."""
-        if self.stage is StopStage.COMMITTING and self.savepoint is not None and self.savepoint.id <= checkpoint:
+        if self.is_committing and self.savepoint is not None and self.savepoint.id <= checkpoint:
             self.stage = StopStage.SOURCES_STOPPED
             yield do.StopSources(self.request.drain)
             yield do.CompleteRequest(self.request.request, self.savepoint)
 
     def attempt_ended(self, reason: str) -> Iterator[do.Command]:
-        if self.stage is StopStage.COMMITTING and self.savepoint is not None:
+        if self.is_committing and self.savepoint is not None:
             where = f"the savepoint itself is complete at {self.savepoint.path}"
             yield do.FailRequest(self.request.request, f"The job was not stopped: {reason}; {where}")

@@ -51,6 +51,9 @@ class World:
         self.answered: set[on.RequestId] = set()
         self.harmed: set[CheckpointId] = set()
         self.fair = False
+        self.covers_all_input: set[CheckpointId] = set()
+        self.standing_still_for: CheckpointId | None = None
+        self.stopped_at: CheckpointId | None = None
 
     # --- what may happen ----------------------------------------------------------------------------------------------
 
@@ -65,6 +68,8 @@ class World:
 
     def possible(self) -> list[tuple[str, object]]:
         steps = [*self.helpful(), ("tick", 0.0), ("tick", 1.0), ("tick", 11.0), ("manual", None), ("savepoint", None)]
+        steps += [("stop", False), ("stop", True)] if self.next_request % 4 == 0 else []
+        steps += [("withdraw", request) for request in sorted(self.asked - self.answered)[:1]]
         if self.started and (ending := self.next_to_end()) is not None:
             steps.append(("end", ending))
         steps += [("no id", None)] if self.reserving else []
@@ -74,7 +79,8 @@ class World:
         return steps
 
     def next_to_end(self) -> SubtaskId | None:
-        return next((subtask for subtask in ALL if subtask not in self.input_ended), None)
+        ending = next((subtask for subtask in ALL if subtask not in self.input_ended), None)
+        return None if ending == READ and self.standing_still_for is not None else ending
 
     def take(self, step: tuple[str, object]) -> None:
         match step:
@@ -123,6 +129,13 @@ class World:
                 self.asked.add(request)
                 manual = what == "manual"
                 self.tell(on.ManualTriggerRequested(request) if manual else on.SavepointRequested(request, "sp"))
+            case ("stop", bool() as drain):
+                request = on.RequestId(self.next_request)
+                self.next_request += 1
+                self.asked.add(request)
+                self.tell(on.SavepointRequested(request, "sp", stop=True, drain=drain))
+            case ("withdraw", int() as number):
+                self.tell(on.RequestWithdrawn(on.RequestId(number), "timed out"))
             case ("tick", float() as seconds):
                 self.now += seconds
                 self.tell(on.Tick())
@@ -152,20 +165,36 @@ class World:
                 self.reserving = True
             case do.SendTrigger(checkpoint, to=to):
                 assert self.started, "triggered before the start"
+                new = checkpoint not in self.triggered
+                assert not (new and self.standing_still_for is not None), "triggered while sources stand still"
                 self.triggered.setdefault(checkpoint, command)
+                if new and set(self.input_ended) == set(ALL):
+                    self.covers_all_input.add(checkpoint)
+                if new and command.stop:
+                    self.standing_still_for = checkpoint
                 for subtask in to:
                     self.cut_at(subtask, checkpoint)
             case do.SendCutNow(checkpoint, to=to):
                 assert not self.triggered[checkpoint].savepoint, "a savepoint was cut unaligned"
                 for subtask in to:
                     self.cut_at(subtask, checkpoint)
+            case do.SendAbort(checkpoint):
+                if self.standing_still_for == checkpoint:
+                    self.standing_still_for = None
+            case do.StopSources(drain):
+                stopped = self.standing_still_for
+                assert stopped is not None, "sources stopped without a savepoint"
+                assert self.everybody_committed(stopped), "sources stopped before the savepoint's output was committed"
+                self.standing_still_for = None
+                self.stopped_at = None if drain else stopped
             case do.StoreMetadata(checkpoint, snapshots=snapshots):
                 assert len(snapshots) == len(ALL), "stored without every acknowledgement"
                 self.storing.append(checkpoint)
                 self.may_be_stored.add(checkpoint)
             case do.NotifyCompleted(checkpoint):
                 assert checkpoint in self.stored, "announced before it was stored"
-                assert not self.triggered[checkpoint].savepoint, "a savepoint of a running job was announced"
+                trigger = self.triggered[checkpoint]
+                assert trigger.stop or not trigger.savepoint, "a savepoint of a running job was announced"
                 assert not self.announced or checkpoint > self.announced[-1], "announced out of order"
                 assert not self.announced or self.everybody_committed(self.announced[-1]), "announced before commits"
                 self.announced.append(checkpoint)
@@ -193,9 +222,9 @@ class World:
                 assert not self.finished, "finished twice"
                 assert set(self.input_ended) == set(ALL), "finished before all input ended"
                 assert self.announced, "finished without any checkpoint"
-                final = self.announced[-1]
-                assert self.ended[final].kind == "final", "finished without a final checkpoint"
-                assert self.everybody_committed(final), "finished before commits"
+                covered = self.announced[-1] == self.stopped_at or self.covers_all_input & set(self.announced)
+                assert covered, "finished without a final checkpoint"
+                assert self.everybody_committed(self.announced[-1]), "finished before commits"
                 self.finished = True
             case do.FailJob():
                 self.failed = True
@@ -215,13 +244,16 @@ class World:
         return all(self.committed.get(subtask, 0) >= checkpoint for subtask in COMMITTING)
 
 
-def run_to_the_end(world: World, choices: Sequence[int]) -> None:
-    """Anything goes for as long as there are choices; then nothing fails any more, input ends, and the job must finish."""
+def run_to_the_end(world: World, choices: Sequence[int], *, crash: bool = False) -> None:
+    """Anything goes for as long as there are choices; then nothing fails any more, input ends, and the job must finish.
+
+    With ``crash`` the attempt ends where the choices end instead.
+    """
     for choice in choices:
         # Every other step helps: with faults alone few checkpoints would come far enough to meet each other.
         steps = (world.helpful() if choice % 2 else []) or world.possible()
         world.take(steps[choice // 2 % len(steps)])
-    if world.failed:
+    if world.failed or crash:
         end_attempt(world)
         return
     world.fair = True

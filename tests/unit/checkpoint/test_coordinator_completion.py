@@ -227,6 +227,18 @@ def test_stop_with_drain_takes_a_final_checkpoint_of_what_the_windows_fired():
     assert attempt.coordinator.stopped_at is None
 
 
+def test_a_job_that_ends_while_it_is_stopped_still_commits_the_savepoint_and_answers():
+    attempt = started(max_concurrent=2)
+    attempt.end()
+    attempt.reserve()
+    attempt.savepoint(1, stop=True)
+    attempt.reserve()
+    attempt.complete(1)
+    attempt.commit(1)
+    assert "FinishSubtasks" not in kinds(attempt.complete(2))
+    assert kinds(attempt.commit(2)) == ["ConfirmOutput", "StopSources", "CompleteRequest", "FinishSubtasks"]
+
+
 def test_no_other_checkpoint_starts_while_sources_stand_still_for_a_stop():
     attempt = started(max_concurrent=2)
     attempt.savepoint(1, stop=True)
