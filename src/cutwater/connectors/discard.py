@@ -1,0 +1,16 @@
+"""A sink for rows that nobody needs: benchmarks, and pipelines run for their side effects."""
+
+import pyarrow as pa
+
+from cutwater.connectors.sink import Delivery, PlainSink
+
+
+def discard() -> "DiscardSink":
+    return DiscardSink()
+
+
+class DiscardSink(PlainSink):
+    delivery = Delivery.EXACTLY_ONCE
+    """Nothing is ever visible, so nothing is ever visible twice."""
+
+    def write(self, batch: pa.RecordBatch) -> None: ...

@@ -1,0 +1,236 @@
+"""Folders of Parquet, JSON or CSV files in which readers see rows of committed checkpoints only.
+
+A transaction's files are written beside the target folder (``staging.py``), made durable at the barrier, and renamed
+into the target when the checkpoint completed. Each file becomes visible whole; ``committed_files`` gives whole checkpoints.
+"""
+
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from cutwater.connectors.disk import Disk
+from cutwater.connectors.file_formats import CsvFormat, FileFormat, FileWriter, JsonFormat, ParquetFormat
+from cutwater.connectors.input_files import local_path
+from cutwater.connectors.manifest import was_committed, write_manifest
+from cutwater.connectors.partitions import split_by
+from cutwater.connectors.sink import CommitLost, Json, SinkContext, TwoPhaseCommitSink
+from cutwater.connectors.staging import Stage, Staging, abandoned, final_name, staged_name
+from cutwater.errors import ConfigError, CutwaterError
+from cutwater.schema import require_columns
+
+MOST_OPEN_FILES = 64
+"""Of one transaction; with more partitions than these, the file written longest ago is closed first."""
+
+PathLike = str | os.PathLike[str]
+
+
+def parquet_sink(path: PathLike, partition_by: str | Sequence[str] | None = None) -> "FileSink":
+    """Parquet files in the folder ``path``; ``partition_by`` names columns that become folders (``day=2024-01-01``)."""
+    return FileSink("parquet_sink", path, ParquetFormat(), partition_by)
+
+
+def json_sink(path: PathLike) -> "FileSink":
+    """Files with one JSON object per line in the folder ``path``."""
+    return FileSink("json_sink", path, JsonFormat(), None)
+
+
+def csv_sink(path: PathLike) -> "FileSink":
+    """CSV files with a header in the folder ``path``."""
+    return FileSink("csv_sink", path, CsvFormat(), None)
+
+
+@dataclass(slots=True)
+class _OpenFile:
+    staged: Path
+    partition: str
+    writer: FileWriter | None
+    rows: int = 0
+
+    def close(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
+            self.writer = None
+
+
+@dataclass(slots=True, eq=False)
+class Transaction:
+    """Files are created by the first row for them, so that one without rows leaves nothing behind."""
+
+    name: str
+    files: list[_OpenFile] = field(default_factory=list)
+    writable: dict[str, _OpenFile] = field(default_factory=dict)
+
+
+class FileSink(TwoPhaseCommitSink):
+    prepare_in_background = True
+
+    def __init__(
+        self,
+        name: str,
+        path: PathLike,
+        form: FileFormat,
+        partition_by: str | Sequence[str] | None,
+        disk: Disk | None = None,
+    ) -> None:
+        self._name = name
+        self._staging = Staging(Path(local_path(path, name)))
+        self._form = form
+        self._partition_by = [partition_by] if isinstance(partition_by, str) else list(partition_by or ())
+        self._disk = disk or Disk()
+        self._unprepared: set[Transaction] = set()
+        target = self._staging.target
+        if target == target.parent:
+            raise ConfigError(
+                f"{name}: path={os.fspath(path)!r}; a folder is needed that has a parent to stage files in"
+            )
+        if target.exists() and not target.is_dir():
+            raise ConfigError(f"{name}: {target} is a file; a folder is needed")
+
+    def check(self, schema: pa.Schema) -> None:
+        require_columns(schema, self._partition_by, f"{self._name}: partition_by")
+        if len(set(self._partition_by)) == len(schema.names):
+            raise ConfigError(f"{self._name}: partition_by names every column, so that the files would hold none")
+        for column in self._partition_by:
+            data_type = schema.field(column).type
+            if pa.types.is_nested(data_type) or pa.types.is_floating(data_type) or pa.types.is_binary(data_type):
+                raise ConfigError(f"{self._name}: partition_by={column!r} is {data_type}; it cannot be a folder's name")
+        self._form.check(schema, self._name)
+        self._create_folders()
+
+    def describe(self) -> str:
+        return f"{self._name}({self._staging.target})"
+
+    def open(self, ctx: SinkContext) -> None:
+        self._ctx = ctx
+        self._unprepared = set()
+        self._file_schema = pa.schema([f for f in ctx.schema if f.name not in self._partition_by])
+        self._create_folders()
+        self._folder = self._staging.folder(ctx.incarnation, ctx.uid)
+        self._disk.create_folder(self._folder)
+
+    def recover(self, committables: Sequence[Json]) -> None:
+        listed = {self._staging.root / file["staged"] for c in committables for file in c["files"]}
+        for path, name in list(self._staging.staged(self._ctx.incarnation, self._ctx.uid)):
+            if abandoned(self._ctx, path, name, listed):
+                self._disk.remove(path)
+
+    def begin(self, name: str) -> Transaction:
+        transaction = Transaction(name)
+        self._unprepared.add(transaction)
+        return transaction
+
+    def write(self, txn: Transaction, batch: pa.RecordBatch) -> None:
+        if batch.num_rows == 0:
+            return
+        parts = split_by(batch, self._partition_by) if self._partition_by else [("", batch)]
+        for partition, rows in parts:
+            file = self._file_for(txn, partition)
+            assert file.writer is not None
+            file.writer.write(rows)
+            file.rows += rows.num_rows
+
+    def prepare(self, txn: Transaction) -> Json | None:
+        self._unprepared.discard(txn)
+        if not txn.files:
+            return None
+        ctx, checkpoint = self._ctx, self._ctx.checkpoint_id
+        if checkpoint is None:
+            raise CutwaterError(f"{self._name}: {ctx.uid}, subtask {ctx.subtask}: prepare() needs ctx.checkpoint_id")
+        files = []
+        for index, file in enumerate(txn.files):
+            file.close()
+            self._disk.sync_file(file.staged)
+            ready = self._folder / str(staged_name(ctx, txn.name, index, Stage.READY))
+            self._disk.rename(file.staged, ready)
+            final = Path(file.partition) / final_name(ctx, checkpoint, index, self._form.extension)
+            files.append({"staged": str(ready.relative_to(self._staging.root)), "final": str(final), "rows": file.rows})
+        self._disk.sync_folder(self._folder)
+        return {
+            "incarnation": ctx.incarnation,
+            "uid": ctx.uid,
+            "checkpoint": checkpoint,
+            "attempt": ctx.attempt,
+            "subtask": ctx.subtask,
+            "files": files,
+        }
+
+    def commit(self, committable: Json) -> None:
+        """A crash may leave any number of files renamed and the folder unsynced: all of it is done again."""
+        folders = set()
+        for file in committable["files"]:
+            staged, final = self._staging.root / file["staged"], self._staging.target / file["final"]
+            if staged.exists():
+                self._disk.create_folder(final.parent)
+                self._disk.rename(staged, final)
+            elif not final.exists():
+                if not was_committed(self._staging, committable, file["final"]):
+                    raise CommitLost(self._loss(committable, file))
+                continue  # committed before, and taken away by whoever reads the folder
+            folders.add(final.parent)
+        for folder in sorted(folders):
+            self._disk.sync_folder(folder)
+
+    def abort(self, committable: Json) -> None:
+        for file in committable["files"]:
+            self._disk.remove(self._staging.root / file["staged"])
+
+    def committed_everywhere(self, checkpoint_id: int, committables: Sequence[Json]) -> None:
+        """Publishes the checkpoint's manifest, then removes what attempts before this one prepared in vain.
+
+        That is safe now: an attempt commits everything that its restored checkpoint lists before it reads any input.
+        """
+        for incarnation, uid in sorted({(c["incarnation"], c["uid"]) for c in committables}):
+            mine = [c for c in committables if (c["incarnation"], c["uid"]) == (incarnation, uid)]
+            write_manifest(self._disk, self._staging, checkpoint_id, mine)
+            attempt = max(c["attempt"] for c in mine)
+            for path, name in list(self._staging.staged(incarnation, uid)):
+                if name.attempt < attempt:
+                    self._disk.remove(path)
+
+    def close(self) -> None:
+        for transaction in self._unprepared:
+            for file in transaction.files:
+                with contextlib.suppress(OSError, pa.ArrowException):
+                    file.close()
+                self._disk.remove(file.staged)
+        self._unprepared = set()
+
+    def _file_for(self, txn: Transaction, partition: str) -> _OpenFile:
+        file = txn.writable.pop(partition, None)
+        if file is None:
+            if len(txn.writable) >= MOST_OPEN_FILES:
+                txn.writable.pop(next(iter(txn.writable))).close()
+            name = staged_name(self._ctx, txn.name, len(txn.files), Stage.OPEN)
+            staged = self._folder / str(name)
+            file = _OpenFile(staged, partition, self._form.create(staged, self._file_schema))
+            txn.files.append(file)
+        txn.writable[partition] = file  # last in the order of use
+        return file
+
+    def _create_folders(self) -> None:
+        target, root = self._staging.target, self._staging.root
+        try:
+            self._disk.create_folder(target)
+            self._disk.create_folder(root)
+            if target.stat().st_dev != root.stat().st_dev:
+                raise ConfigError(
+                    f"{self._name}: {target} is the root of a file system of its own, so that files staged beside it in "
+                    f"{root} cannot be renamed into it; give a folder below {target}"
+                )
+        except OSError as error:
+            raise ConfigError(
+                f"{self._name}: {error.filename} cannot be created: {error.strerror}; files go to {target} and are staged "
+                f"beside it in {root}, so both must be writable"
+            ) from error
+
+    def _loss(self, committable: Json, file: Json) -> str:
+        return (
+            f"{self._name}: {committable['uid']}, subtask {committable['subtask']}: {file['rows']} rows of checkpoint "
+            f"{committable['checkpoint']} may be lost: the staged file {self._staging.root / file['staged']} is gone, and "
+            f"{self._staging.target / file['final']} does not exist. If you moved the committed file away, put it back "
+            "and start again; else restore a checkpoint before this one."
+        )
