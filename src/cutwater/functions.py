@@ -1,7 +1,8 @@
 """Base classes of functions with a life of their own: opened, called for each row, closed."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -11,6 +12,7 @@ from cutwater.rows import Row
 from cutwater.schema import SchemaLike, arrow_schema
 
 T = TypeVar("T")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _checked_name(what: str, name: object) -> str:
@@ -72,11 +74,25 @@ class Timers:
     def __init__(self, register: Callable[[str, Milliseconds], None]) -> None:
         self._register = register
 
-    def event_time(self, timestamp: Milliseconds) -> None:
-        self._register("event", timestamp)
+    def event_time(self, timestamp: Milliseconds | datetime) -> None:
+        """When the watermark has reached ``timestamp``: milliseconds, or a datetime with its zone."""
+        self._register("event", _milliseconds("event_time", timestamp))
 
-    def processing_time(self, timestamp: Milliseconds) -> None:
-        self._register("processing", timestamp)
+    def processing_time(self, timestamp: Milliseconds | datetime) -> None:
+        """When the clock (``ctx.now``) has reached ``timestamp``."""
+        self._register("processing", _milliseconds("processing_time", timestamp))
+
+
+def _milliseconds(kind: str, timestamp: object) -> Milliseconds:
+    match timestamp:
+        case int() if not isinstance(timestamp, bool):
+            return timestamp
+        case datetime() if timestamp.tzinfo is not None:
+            return (timestamp - _EPOCH) // timedelta(milliseconds=1)
+    raise ConfigError(
+        f"ctx.timers.{kind}({timestamp!r}): give milliseconds since the epoch, like ctx.timestamp + 5000, "
+        "or a datetime with a time zone"
+    )
 
 
 class OpenContext:

@@ -1,0 +1,217 @@
+"""Functions of the user with state by key: keyed process and reduce."""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cutwater.errors import ConfigError, SchemaError
+from cutwater.flow.elements import Milliseconds
+from cutwater.flow.ids import CheckpointId
+from cutwater.functions import KeyedProcess, Timers
+from cutwater.operators.operator import Collector, Operator, OperatorContext, OperatorSnapshot
+from cutwater.operators.process import ContextFunction, ProcessOperator, several
+from cutwater.operators.timers import TimerQueue
+from cutwater.operators.user_code import user_error
+from cutwater.rows import Row, batch_of, row_of, row_type, rows_of, values_of
+from cutwater.schema import SchemaLike, require_columns
+from cutwater.state.backend import KeyedStateStore
+from cutwater.state.descriptors import bind_states
+
+__all__ = ["KeyedProcessOperator", "KeyedReduce", "ProcessOperator"]
+
+
+class KeyedProcessOperator(ContextFunction):
+    """``k.process(fn, schema)``: results in the order of the rows, state of the row's key at hand.
+
+    ``time`` is the column of event time, when the stream has one (``with_timestamps``).
+    """
+
+    fn: KeyedProcess
+
+    def __init__(self, fn: KeyedProcess, schema: SchemaLike, keys: Sequence[str], *, time: str | None = None) -> None:
+        super().__init__(fn, schema)
+        self.keys = tuple(keys)
+        self.time = time
+        self._key_schema: pa.Schema | None = None
+        self._store: KeyedStateStore | None = None
+        self._timers: dict[str, TimerQueue] = {}
+
+    def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
+        self._key_schema = key_schema(inputs[0], self.keys, "process")
+        if self.time is not None:
+            require_columns(inputs[0], [self.time], "process")
+            _check_time(inputs[0].field(self.time))
+        return self.schema
+
+    def open(self, ctx: OperatorContext) -> None:
+        assert self._key_schema is not None, "output_schema comes first, in the driver"
+        self._store = opened_store(ctx)
+        self._states = bind_states(self.fn, self._store, ctx.uid, self._key_schema, ctx.now)
+        if type(self.fn).on_timer is not KeyedProcess.on_timer:
+            self._timers = {kind: TimerQueue(self._store, kind, self._key_schema) for kind in ("event", "processing")}
+        super().open(ctx)
+        self._context.timers = Timers(self._set_timer)
+
+    def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
+        process, ctx, states = self.fn.process, self._context, self._states
+        results: list[Any] = []
+        extend = results.extend
+        row: Row | None = None
+        try:
+            for key, ctx.timestamp, row in zip(keys_of(batch, self.keys), self._times_of(batch), rows_of(batch)):  # noqa: B905
+                states.key = ctx.key = key
+                found = process(row, ctx)
+                if found is not None:
+                    extend(several(found))
+        except Exception as error:
+            raise user_error(error, self.where, row) from error
+        self._emit(results, out)
+        states.tend()
+
+    def _times_of(self, batch: pa.RecordBatch) -> Iterable[Milliseconds | None]:
+        if self.time is None:
+            return repeat(None)
+        column = batch.column(self.time)
+        if pa.types.is_timestamp(column.type):
+            column = pc.cast(column, pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
+        times: list[Milliseconds | None] = column.to_pylist()
+        return times
+
+    def _set_timer(self, kind: str, time: Milliseconds) -> None:
+        if not self._timers:
+            raise ConfigError(f"{type(self.fn).__name__} sets timers and needs a method on_timer(self, timestamp, ctx)")
+        if kind == "event" and self.time is None:
+            raise ConfigError(
+                "ctx.timers.event_time: event-time timers come with with_timestamps, which this stream does not have; "
+                "write s.with_timestamps('ts', ...).key_by(...)"
+            )
+        self._timers[kind].set(self._states.key, time)
+
+    def on_watermark(self, watermark: Milliseconds, out: Collector) -> None:
+        super().on_watermark(watermark, out)
+        self._fire("event", watermark, out)
+
+    def next_timer(self) -> Milliseconds | None:
+        return self._timers["processing"].earliest() if self._timers else None
+
+    def on_processing_time(self, now: Milliseconds, out: Collector) -> None:
+        self._fire("processing", now, out)
+
+    def _fire(self, kind: str, until: Milliseconds, out: Collector) -> None:
+        if not self._timers:
+            return
+        ctx, results = self._context, list[Any]()
+        for time, key in self._timers[kind].due(until):
+            self._states.key = ctx.key = key
+            ctx.timestamp = time
+            try:
+                found = self.fn.on_timer(time, ctx)
+                if found is not None:
+                    results.extend(several(found))
+            except Exception as error:
+                raise user_error(error, f"{self.where}, on_timer({time}) of key {key!r}") from error
+        self._emit(results, out)
+
+    def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
+        assert self._store is not None
+        return OperatorSnapshot(tables=self._store.freeze())
+
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            if self._store is not None:
+                self._store.close()
+
+
+class KeyedReduce(Operator):
+    """``k.reduce(fn)``: ``fn(reduced, row)`` gives the key's new reduced row, emitted for every row that came."""
+
+    TABLE = "reduced"
+
+    def __init__(self, fn: Callable[[Row, Row], Any], keys: Sequence[str]) -> None:
+        self.fn = fn
+        self.keys = tuple(keys)
+        self.schema: pa.Schema | None = None
+        self.where = "reduce"
+        self._store: KeyedStateStore | None = None
+
+    def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
+        self._key_schema = key_schema(inputs[0], self.keys, "reduce")
+        self.schema = inputs[0]
+        return self.schema
+
+    def open(self, ctx: OperatorContext) -> None:
+        assert self.schema is not None, "output_schema comes first, in the driver"
+        self.where = f"reduce {ctx.name!r} ({ctx.uid})"
+        self._store = opened_store(ctx)
+        self._table = self._store.rows(self.TABLE, self._key_schema, pa.struct(list(self.schema)))
+
+    def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
+        assert self.schema is not None
+        assert self._store is not None
+        fn, schema, where, read = self.fn, self.schema, self.where, self._table.get
+        # State is read and written once for each key of the batch: no cut comes between its rows.
+        reduced: dict[Any, Row] = {}
+        results: list[Row] = []
+        row: Row
+        for key, row in zip(keys_of(batch, self.keys), rows_of(batch), strict=True):
+            old = reduced[key] if key in reduced else read(key)
+            if old is None:
+                new = row
+            else:
+                try:
+                    answer = fn(old, row)
+                except Exception as error:
+                    raise user_error(error, where, row) from error
+                new = row_of(answer, schema, where)
+            reduced[key] = new
+            results.append(new)
+        if not results:
+            return
+        emitted = batch_of(results, schema, where)
+        for key, new in reduced.items():
+            self._table.put(key, new)
+        out.emit(emitted)
+        self._store.tend()
+
+    def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
+        assert self._store is not None
+        return OperatorSnapshot(tables=self._store.freeze())
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+
+
+def key_schema(schema: pa.Schema, keys: Sequence[str], where: str) -> pa.Schema:
+    """The key columns of ``schema``; SchemaError if one is missing."""
+    require_columns(schema, keys, where)
+    return pa.schema([schema.field(name) for name in keys])
+
+
+def keys_of(batch: pa.RecordBatch, keys: Sequence[str]) -> Iterable[Any]:
+    """Each row's key as state knows it and ``ctx.key`` shows it: the value, or a row when there are several columns."""
+    if len(keys) == 1:
+        return values_of(batch.column(keys[0]))
+    columns = zip(*[values_of(batch.column(name)) for name in keys], strict=True)
+    return map(tuple.__new__, repeat(row_type(tuple(keys))), columns)
+
+
+def opened_store(ctx: OperatorContext) -> KeyedStateStore:
+    """This operator's store, with what the restored checkpoint holds for it."""
+    store = ctx.backend.open(ctx.uid, ctx.key_groups, ctx.max_parallelism)
+    if ctx.restored is not None:
+        for table in ctx.restored.tables():
+            store.restore(table, ctx.restored.batches(table))
+    return store
+
+
+def _check_time(field: "pa.Field[Any]") -> None:
+    if not (pa.types.is_timestamp(field.type) or pa.types.is_integer(field.type)):
+        raise SchemaError(
+            f"process: the time column {field.name!r} is {field.type}; a timestamp or milliseconds are needed"
+        )

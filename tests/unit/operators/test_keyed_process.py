@@ -1,0 +1,419 @@
+"""Functions with state by key, timers and reduce, on the real memory backend."""
+
+import pickle
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+import pyarrow as pa
+import pytest
+
+from cutwater.errors import ConfigError, DataError, SchemaError, UserCodeError
+from cutwater.flow.ids import CheckpointId
+from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.functions import KeyedProcess, ProcessContext, SideOutput
+from cutwater.operators.keyed_process import KeyedProcessOperator, KeyedReduce
+from cutwater.operators.operator import Operator, OperatorContext
+from cutwater.rows import Row, batch_of
+from cutwater.schema import arrow_schema
+from cutwater.state.descriptors import ListState, MapState, ValueState
+from cutwater.state.memory import Memory
+
+WORDS = arrow_schema("word string, n long")
+EVENTS = arrow_schema("user string, ts timestamp")
+
+
+class Collected:
+    """A collector that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[Any, ...]] = []
+        self.side: dict[str, list[tuple[Any, ...]]] = {}
+
+    def emit(self, batch: pa.RecordBatch) -> None:
+        self.rows += [tuple(row.values()) for row in batch.to_pylist()]
+
+    def emit_side(self, tag: str, batch: pa.RecordBatch) -> None:
+        self.side.setdefault(tag, []).extend(tuple(row.values()) for row in batch.to_pylist())
+
+    def taken(self) -> list[tuple[Any, ...]]:
+        taken, self.rows = self.rows, []
+        return taken
+
+
+class NoDriver:
+    def collected(self, uid: str, checkpoint: CheckpointId, rows: bytes) -> None:
+        raise AssertionError("nothing is collected")
+
+    def printed(self, lines: Sequence[str]) -> None:
+        raise AssertionError("nothing is printed")
+
+
+class Stored:
+    """A checkpoint: the batches of every table."""
+
+    inline: Sequence[Any] = ()
+
+    def __init__(self, operator: Operator) -> None:
+        snapshot = operator.snapshot(CheckpointId(1))
+        assert snapshot is not None
+        self._batches: dict[str, list[pa.RecordBatch]] = {}
+        for table in snapshot.tables:
+            self._batches[table.name] = list(table.batches())
+            table.release()
+
+    def tables(self) -> Sequence[str]:
+        return list(self._batches)
+
+    def batches(self, table: str) -> Iterator[pa.RecordBatch]:
+        return iter(self._batches[table])
+
+
+class Harness:
+    """Opens an operator and feeds it."""
+
+    def __init__(
+        self,
+        operator: Operator,
+        restored: Stored | None = None,
+        *,
+        schema: pa.Schema = WORDS,
+        groups: tuple[int, int] = (0, 127),
+    ) -> None:
+        self.operator = operator
+        self.schema = schema
+        self.out = Collected()
+        operator.output_schema([schema])
+        operator.open(
+            OperatorContext(
+                job="words",
+                uid="c1",
+                name="Counts",
+                subtask=0,
+                parallelism=1,
+                max_parallelism=128,
+                attempt=1,
+                incarnation="1f3a",
+                key_groups=KeyGroupRange(*groups),
+                backend=Memory(),
+                now=lambda: 1000,
+                driver=NoDriver(),
+                restored=restored,
+            )
+        )
+
+    def feed(self, *rows: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        self.operator.process(batch_of(list(rows), self.schema, "test"), 0, self.out)
+        return self.out.taken()
+
+    def watermark(self, time: int) -> list[tuple[Any, ...]]:
+        self.operator.on_watermark(time, self.out)
+        return self.out.taken()
+
+    def clock(self, now: int) -> list[tuple[Any, ...]]:
+        self.operator.on_processing_time(now, self.out)
+        return self.out.taken()
+
+
+class Count(KeyedProcess):
+    count = ValueState("long")
+
+    def process(self, row: Row, ctx: ProcessContext) -> Any:
+        self.count.value = (self.count.value or 0) + 1
+        yield ctx.key, self.count.value
+
+
+def counting() -> KeyedProcessOperator:
+    return KeyedProcessOperator(Count(), WORDS, ["word"])
+
+
+def test_each_key_has_its_own_state_and_results_keep_the_order_of_rows() -> None:
+    harness = Harness(counting())
+    assert harness.feed(("a", 0), ("b", 0), ("a", 0)) == [("a", 1), ("b", 1), ("a", 2)]
+    assert harness.feed(("b", 0), ("c", 0)) == [("b", 2), ("c", 1)]
+
+
+def test_a_null_key_is_a_key() -> None:
+    harness = Harness(counting())
+    assert harness.feed((None, 0), ("a", 0), (None, 0)) == [(None, 1), ("a", 1), (None, 2)]
+
+
+def test_state_goes_on_where_the_checkpoint_left_it() -> None:
+    first = Harness(counting())
+    first.feed(("a", 0), ("b", 0), ("a", 0))
+    stored = Stored(first.operator)
+    first.feed(("a", 0))  # behind the cut: must not be seen after the restore
+    second = Harness(counting(), stored)
+    assert second.feed(("a", 0), ("b", 0), ("c", 0)) == [("a", 3), ("b", 2), ("c", 1)]
+
+
+def test_a_checkpoint_of_restored_state_without_input_is_the_same() -> None:
+    first = Harness(counting())
+    first.feed(*[(f"w{i}", 0) for i in range(50)])
+    stored = Stored(first.operator)
+    again = Stored(Harness(counting(), stored).operator)
+    assert again.tables() == stored.tables()
+
+    def content(checkpoint: Stored) -> list[Any]:
+        return sorted(str(row) for batch in checkpoint.batches("count") for row in batch.to_pylist())
+
+    assert content(again) == content(stored)
+
+
+def test_rescaling_gives_each_key_to_exactly_one_new_owner() -> None:
+    first = Harness(counting())
+    words = [f"w{i}" for i in range(100)]
+    first.feed(*[(word, 0) for word in words])
+    stored = Stored(first.operator)
+    low = Harness(counting(), stored, groups=(0, 63)).feed(*[(word, 0) for word in words])
+    high = Harness(counting(), stored, groups=(64, 127)).feed(*[(word, 0) for word in words])
+    restored_low = {word for word, n in low if n == 2}
+    restored_high = {word for word, n in high if n == 2}
+    assert restored_low | restored_high == set(words)
+    assert restored_low & restored_high == set()
+    assert restored_low
+    assert restored_high
+
+
+def test_several_key_columns_make_a_row() -> None:
+    class ByBoth(KeyedProcess):
+        seen = ValueState("boolean")
+
+        def process(self, row: Row, ctx: ProcessContext) -> Any:
+            if not self.seen.value:
+                self.seen.value = True
+                yield ctx.key.word, ctx.key.n
+
+    harness = Harness(KeyedProcessOperator(ByBoth(), WORDS, ["word", "n"]))
+    assert harness.feed(("a", 1), ("a", 1), ("a", 2)) == [("a", 1), ("a", 2)]
+    again = Harness(KeyedProcessOperator(ByBoth(), WORDS, ["word", "n"]), Stored(harness.operator))
+    assert again.feed(("a", 1), ("a", 3)) == [("a", 3)]
+
+
+def test_lists_and_maps_are_kept_by_key() -> None:
+    class Keeps(KeyedProcess):
+        values = ListState("long")
+        by_value = MapState("long", "long")
+
+        def process(self, row: Row, ctx: ProcessContext) -> Any:
+            self.values.append(row.n)
+            self.by_value[row.n] = self.by_value.get(row.n, 0) + 1
+            yield str(list(self.values)), self.by_value[row.n]
+
+    harness = Harness(KeyedProcessOperator(Keeps(), WORDS, ["word"]))
+    harness.feed(("a", 7), ("b", 8))
+    restored = Harness(KeyedProcessOperator(Keeps(), WORDS, ["word"]), Stored(harness.operator))
+    assert restored.feed(("a", 7)) == [("[7, 7]", 2)]
+
+
+def test_side_outputs_work_beside_state() -> None:
+    class Twice(Count):
+        again = SideOutput("again", "word string")
+
+        def process(self, row: Row, ctx: ProcessContext) -> Any:
+            yield from super().process(row, ctx)
+            if self.count.value == 2:
+                ctx.emit(self.again, ctx.key)
+
+    harness = Harness(KeyedProcessOperator(Twice(), WORDS, ["word"]))
+    harness.feed(("a", 0), ("b", 0), ("a", 0))
+    assert harness.out.side == {"again": [("a",)]}
+
+
+def test_a_missing_key_column_is_named_when_the_pipeline_is_written() -> None:
+    with pytest.raises(SchemaError, match=r"process: no column 'wrd' \(did you mean 'word'\?\)"):
+        KeyedProcessOperator(Count(), WORDS, ["wrd"]).output_schema([WORDS])
+    with pytest.raises(SchemaError, match="reduce: no column 'x'"):
+        KeyedReduce(lambda a, b: a, ["x"]).output_schema([WORDS])
+
+
+def test_an_exception_names_the_row() -> None:
+    class Fails(Count):
+        def process(self, row: Row, ctx: ProcessContext) -> Any:
+            return [1 // row.n]
+
+    with pytest.raises(UserCodeError, match=r"process 'Counts' \(c1\): ZeroDivisionError.*Row\(word='b', n=0\)"):
+        Harness(KeyedProcessOperator(Fails(), "n long", ["word"])).feed(("a", 1), ("b", 0))
+
+
+class Timeouts(KeyedProcess):
+    """Tells a second after a user was last seen that nobody came."""
+
+    last = ValueState("long")
+
+    def process(self, row: Row, ctx: ProcessContext) -> Any:
+        assert ctx.timestamp is not None
+        self.last.value = ctx.timestamp
+        ctx.timers.event_time(ctx.timestamp + 1000)
+
+    def on_timer(self, timestamp: int, ctx: ProcessContext) -> Any:
+        if self.last.value is not None and self.last.value + 1000 == timestamp:
+            yield ctx.key, timestamp
+
+
+def timeouts() -> KeyedProcessOperator:
+    return KeyedProcessOperator(Timeouts(), "user string, at long", ["user"], time="ts")
+
+
+def at(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def test_event_time_timers_fire_by_the_watermark_in_order_of_time() -> None:
+    harness = Harness(timeouts(), schema=EVENTS)
+    harness.feed(("a", at(5000)), ("b", at(4000)))
+    assert harness.watermark(4999) == []
+    assert harness.watermark(5000) == [("b", 5000)]
+    assert harness.watermark(9000) == [("a", 6000)]
+    assert harness.watermark(9999) == []
+
+
+def test_a_timer_that_was_renewed_sees_the_newer_state() -> None:
+    harness = Harness(timeouts(), schema=EVENTS)
+    harness.feed(("a", at(5000)), ("a", at(5500)))
+    assert harness.watermark(10_000) == [("a", 6500)]
+
+
+def test_timers_survive_a_checkpoint_and_fire_once() -> None:
+    first = Harness(timeouts(), schema=EVENTS)
+    first.feed(("a", at(5000)), ("b", at(7000)))
+    assert first.watermark(6000) == [("a", 6000)]
+    second = Harness(timeouts(), Stored(first.operator), schema=EVENTS)
+    assert second.watermark(8000) == [("b", 8000)]
+
+
+def test_the_same_timer_set_twice_fires_once() -> None:
+    class Counts(KeyedProcess):
+        def process(self, row: Row, ctx: ProcessContext) -> Any:
+            ctx.timers.event_time(at(100))
+
+        def on_timer(self, timestamp: int, ctx: ProcessContext) -> Any:
+            yield ctx.key, timestamp
+
+    operator = KeyedProcessOperator(Counts(), "user string, at long", ["user"], time="ts")
+    harness = Harness(operator, schema=EVENTS)
+    harness.feed(("a", at(1)), ("a", at(2)))
+    assert harness.watermark(100) == [("a", 100)]
+
+
+class Ticks(KeyedProcess):
+    """Ticks three times, each tick setting the next."""
+
+    left = ValueState("long")
+
+    def process(self, row: Row, ctx: ProcessContext) -> Any:
+        self.left.value = 3
+        ctx.timers.processing_time(ctx.now + 10)
+
+    def on_timer(self, timestamp: int, ctx: ProcessContext) -> Any:
+        left = self.left.value
+        assert left is not None
+        self.left.value = left - 1
+        if left > 1:
+            ctx.timers.processing_time(timestamp + 10)
+        yield ctx.key, left
+
+
+def test_processing_time_timers_say_when_they_are_due_and_may_set_the_next() -> None:
+    operator = KeyedProcessOperator(Ticks(), WORDS, ["word"])
+    harness = Harness(operator)
+    assert operator.next_timer() is None
+    harness.feed(("a", 0))
+    assert operator.next_timer() == 1010
+    assert harness.clock(1010) == [("a", 3)]
+    assert operator.next_timer() == 1020
+    assert harness.clock(5000) == [("a", 2), ("a", 1)]
+    assert operator.next_timer() is None
+
+
+def test_event_time_timers_without_timestamps_are_refused() -> None:
+    class Sets(Ticks):
+        def process(self, row: Row, ctx: ProcessContext) -> Any:
+            ctx.timers.event_time(5)
+
+    with pytest.raises(UserCodeError, match="event-time timers come with with_timestamps"):
+        Harness(KeyedProcessOperator(Sets(), WORDS, ["word"])).feed(("a", 0))
+
+
+def test_timers_without_on_timer_are_refused() -> None:
+    class Sets(Count):
+        def process(self, row: Row, ctx: ProcessContext) -> Any:
+            ctx.timers.processing_time(5)
+
+    with pytest.raises(UserCodeError, match="needs a method on_timer"):
+        Harness(KeyedProcessOperator(Sets(), WORDS, ["word"])).feed(("a", 0))
+
+
+@pytest.mark.parametrize("wrong", [1.5, "5s", True, datetime(2024, 1, 1)])  # noqa: DTZ001 (that it has no zone is the point)
+def test_a_timer_for_no_moment_is_refused(wrong: Any) -> None:
+    class Sets(Ticks):
+        def process(self, row: Row, ctx: ProcessContext) -> Any:
+            ctx.timers.processing_time(wrong)
+
+    with pytest.raises(UserCodeError, match="give milliseconds since the epoch") as raised:
+        Harness(KeyedProcessOperator(Sets(), WORDS, ["word"])).feed(("a", 0))
+    assert isinstance(raised.value.__cause__, ConfigError)
+
+
+def test_an_exception_in_on_timer_names_time_and_key() -> None:
+    class Fails(Ticks):
+        def on_timer(self, timestamp: int, ctx: ProcessContext) -> Any:
+            raise ValueError("no")
+
+    harness = Harness(KeyedProcessOperator(Fails(), WORDS, ["word"]))
+    harness.feed(("a", 0))
+    with pytest.raises(UserCodeError, match=r"on_timer\(1010\) of key 'a': ValueError: no"):
+        harness.clock(2000)
+
+
+def test_a_time_column_of_a_wrong_type_is_refused() -> None:
+    with pytest.raises(SchemaError, match="the time column 'word' is string"):
+        KeyedProcessOperator(Count(), WORDS, ["word"], time="word").output_schema([WORDS])
+
+
+def summing() -> KeyedReduce:
+    return KeyedReduce(lambda total, row: (row.word, total.n + row.n), ["word"])
+
+
+def test_reduce_emits_the_new_total_for_every_row() -> None:
+    harness = Harness(summing())
+    assert harness.feed(("a", 1), ("b", 5), ("a", 2)) == [("a", 1), ("b", 5), ("a", 3)]
+    assert harness.feed(("a", 4)) == [("a", 7)]
+    assert harness.feed() == []
+
+
+def test_reduce_goes_on_after_a_restore() -> None:
+    first = Harness(summing())
+    first.feed(("a", 1), ("b", 5), ("a", 2))
+    stored = Stored(first.operator)
+    first.feed(("a", 100))
+    assert Harness(summing(), stored).feed(("a", 4), ("b", 1), ("c", 1)) == [("a", 7), ("b", 6), ("c", 1)]
+
+
+def test_reduce_may_return_a_dict_or_one_of_its_arguments() -> None:
+    latest = KeyedReduce(lambda total, row: max(total, row, key=lambda r: r.n), ["word"])
+    assert Harness(latest).feed(("a", 1), ("a", 3), ("a", 2)) == [("a", 1), ("a", 3), ("a", 3)]
+    by_name = KeyedReduce(lambda total, row: {"n": total.n + row.n, "word": total.word}, ["word"])
+    assert Harness(by_name).feed(("a", 1), ("a", 3)) == [("a", 1), ("a", 4)]
+
+
+def test_reduce_names_what_is_wrong() -> None:
+    with pytest.raises(DataError, match=r"reduce 'Counts' \(c1\): the result None is a NoneType"):
+        Harness(KeyedReduce(lambda total, row: None, ["word"])).feed(("a", 1), ("a", 1))
+    with pytest.raises(DataError, match="column 'n' is int64, which cannot hold 'x'"):
+        Harness(KeyedReduce(lambda total, row: ("a", "x"), ["word"])).feed(("a", 1), ("a", 1))
+    with pytest.raises(UserCodeError, match=r"ZeroDivisionError.*Row\(word='a', n=0\)"):
+        Harness(KeyedReduce(lambda total, row: (row.word, 1 // row.n), ["word"])).feed(("a", 1), ("a", 0))
+
+
+def test_operators_travel_to_the_workers_after_their_schema_was_asked_for() -> None:
+    for operator in (counting(), summing()):
+        operator.output_schema([WORDS])
+        again = pickle.loads(cloudpickle.dumps(operator))  # noqa: S301 (our own bytes)
+        assert len(Harness(again).feed(("a", 1), ("b", 1))) == 2
+
+
+def test_close_after_a_failed_or_missing_open_is_quiet() -> None:
+    counting().close()
+    summing().close()
