@@ -7,20 +7,20 @@ import json
 import os
 import socket
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from cutwater.checkpoint.attempts import AttemptRecord, Base, decode_attempt, encode_attempt
 from cutwater.checkpoint.completed import CompletedCheckpoint, encode_metadata
 from cutwater.checkpoint.damage import Candidate, OnDamaged, RestoreOutcome, choose_after_damage
 from cutwater.checkpoint.file_storage import FileStorage
 from cutwater.checkpoint.job_lock import JobLock, hold_job
-from cutwater.checkpoint.layout import METADATA_FILE, JobLayout, metadata_file, number_of
+from cutwater.checkpoint.layout import METADATA_FILE, JobLayout, metadata_file
 from cutwater.checkpoint.publication import CertainlyNotStored, Publication, Published, UnknownWhetherStored
 from cutwater.checkpoint.reservations import latest_positions
 from cutwater.checkpoint.retention import choose_leftovers
-from cutwater.checkpoint.sequence import claim_next, highest_number, stale_numbers
+from cutwater.checkpoint.sequence import claim_next, clean_up, highest_number
 from cutwater.checkpoint.start import CommitBegun, ContinueReserved, Resume, RunEnd, StartFacts, StartFresh
 from cutwater.checkpoint.statistics import CheckpointKind
 from cutwater.checkpoint.storage import CheckpointStorage
@@ -29,6 +29,7 @@ from cutwater.errors import CutwaterError, DamagedCheckpoint, RestoreError, Stor
 from cutwater.flow.ids import Attempt, CheckpointId
 
 Json = Any
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class JobStore:
         if self._own_record is not None:
             return self._own_record
         starts = [name for name in self.storage.list(self.layout.attempts) if name.endswith(".start.json")]
-        return decode_attempt(self.storage.read(starts[-1])) if starts else None
+        return self._decoded(starts[-1], decode_attempt) if starts else None
 
     def acquire_attempt(self, start: StartFresh | Resume | ContinueReserved | None = None) -> AttemptRecord:
         """Fence every older attempt and write down what this one starts from; None goes on in the current incarnation.
@@ -89,7 +90,7 @@ class JobStore:
                 record = AttemptRecord(attempt, incarnation, (), highest)
         self.storage.create(self.layout.attempt_start(attempt), encode_attempt(record))
         self._own_record = record
-        self.storage.delete(stale_numbers(self.storage, self.layout.attempts, attempt))
+        clean_up(self.storage, self.layout.attempts, attempt)
         return record
 
     def reserve_id(self) -> CheckpointId:
@@ -99,7 +100,7 @@ class JobStore:
         at_least = self._highest_seen + 1
         reserved = claim_next(self.storage, self.layout.ids, self.layout.id_marker, b"", at_least=at_least)
         self._highest_seen = CheckpointId(reserved)
-        self.storage.delete(stale_numbers(self.storage, self.layout.ids, reserved))
+        clean_up(self.storage, self.layout.ids, reserved)
         return CheckpointId(reserved)
 
     def mark_ended(self, end: RunEnd) -> None:
@@ -240,8 +241,7 @@ class JobStore:
         """Before sinks hear of a checkpoint with committables: from here on its output may be visible."""
         value = {"incarnation": self._required_record().incarnation, "path": savepoint_path}
         self.storage.create(self.layout.commit(checkpoint), json.dumps(value).encode())
-        names = list(self.storage.list(self.layout.commits))
-        self.storage.delete([name for name in names if (number_of(name) or 0) < checkpoint])
+        clean_up(self.storage, self.layout.commits, checkpoint)
 
     def commit_begun(self) -> CommitBegun | None:
         """The highest checkpoint whose output may be visible, unless this attempt was started to go back behind it."""
@@ -249,7 +249,7 @@ class JobStore:
         record = self.record()
         if highest == 0 or record is None:
             return None
-        value = json.loads(self.storage.read(self.layout.commit(highest)))
+        value = self._decoded(self.layout.commit(highest), json.loads)
         repeated = record.base is not None and highest <= record.base.after
         if value["incarnation"] != record.incarnation or repeated:
             return None
@@ -261,7 +261,12 @@ class JobStore:
         """Rows of ``collect`` that ``checkpoint`` committed. Idempotent: ``checkpoint`` and ``index`` are those of the subtask
         that wrote the rows, also when another one commits them again after a rescale."""
         incarnation = self._required_record().incarnation
-        self.storage.create(self.layout.collected_part(incarnation, uid, checkpoint, index), rows)
+        name = self.layout.collected_part(incarnation, uid, checkpoint, index)
+        if not self.storage.create(name, rows) and self.storage.read(name) != rows:
+            raise StorageError(
+                f"Rows of {uid!r}, subtask {index}, checkpoint {checkpoint} are stored already, and they are not the same rows: "
+                f"nothing was overwritten. Two subtasks committed under one name."
+            )
 
     def collected(self, uid: str) -> list[bytes]:
         """Ordered by (checkpoint, subtask)."""
@@ -282,7 +287,7 @@ class JobStore:
         """Per uid the latest reserved position of every split, as [{"split", "position"}]."""
         record = self.record()
         names = self.storage.list(self.layout.reservations(record.incarnation)) if record is not None else ()
-        return latest_positions([json.loads(self.storage.read(name)) for name in names])
+        return latest_positions([self._decoded(name, json.loads) for name in names])
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
@@ -294,9 +299,20 @@ class JobStore:
             )
         return record
 
+    def _decoded(self, name: str, decode: Callable[[bytes], T]) -> T:
+        """Raises FileNotFoundError; DamagedCheckpoint if the file cannot be understood."""
+        content = self.storage.read(name)
+        try:
+            return decode(content)
+        except (ValueError, KeyError, TypeError) as error:
+            raise DamagedCheckpoint(
+                f"{name} in {self.storage.url} is damaged ({len(content)} bytes): {error}. Bring it back from a copy, or give "
+                f"the job another name and restore a checkpoint by its path."
+            ) from error
+
     def _end_of(self, record: AttemptRecord) -> RunEnd | None:
         try:
-            value = json.loads(self.storage.read(self.layout.ended(record.incarnation)))
+            value = self._decoded(self.layout.ended(record.incarnation), json.loads)
         except FileNotFoundError:
             return None
         return RunEnd(value["end"]) if value["attempt"] == record.attempt else None

@@ -33,7 +33,9 @@ def claim_next(
         number = highest + 1
 
 
-def stale_numbers(storage: CheckpointStorage, folder: str, highest: int) -> list[str]:
-    """Names in ``folder`` that may go, now that ``highest`` is claimed."""
+def clean_up(storage: CheckpointStorage, folder: str, highest: int) -> None:
+    """Delete old markers, now that ``highest`` is claimed; many at once and seldom, because each deletion is a sync."""
     names = ((number_of(name.replace(".start.", ".")), name) for name in storage.list(folder))
-    return [name for number, name in names if number is not None and number <= highest - _KEPT]
+    stale = [name for number, name in names if number is not None and number <= highest - _KEPT]
+    if len(stale) >= _KEPT:
+        storage.delete(stale)

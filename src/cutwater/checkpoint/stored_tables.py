@@ -64,7 +64,7 @@ class RestoredTables:
         return tuple(dict.fromkeys(table.state for table in self._tables))
 
     def batches(self, table: str) -> Iterator[pa.RecordBatch]:
-        """Of all stored parts of this state, the rows of the own key groups, without the key group column."""
+        """Of all stored parts of this state, the rows of the own key groups."""
         for part in self._tables:
             if part.state == table:
                 yield from _own_rows(self._content(part), self._key_groups)
@@ -109,7 +109,6 @@ def _own_rows(content: pa.Buffer, key_groups: KeyGroupRange) -> Iterator[pa.Reco
                 groups = batch.column(column).to_numpy(zero_copy_only=False)
                 own = (groups >= key_groups.first) & (groups <= key_groups.last)
                 batch = batch if own.all() else batch.filter(pa.array(own))
-                batch = batch.drop_columns([KEY_GROUP_COLUMN])
             if batch.num_rows:
                 yield batch
 

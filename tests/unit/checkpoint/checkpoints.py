@@ -62,8 +62,8 @@ def with_one_table(
     storage: CheckpointStorage, folder: str, id: int, incarnation: str, attempt: int, **settings: object
 ) -> CompletedCheckpoint:
     content = f"state of {id}".encode()
-    name = subtask_file(folder, SubtaskId("v", 0), Attempt(attempt), "counts", "n")
+    name = subtask_file(folder, SubtaskId("counts", 0), Attempt(attempt), "counts", "n")
     storage.put(name, content)
     table = StoredTable("n", name, 1, len(content), hashlib.sha256(content).hexdigest(), 0, 5)
-    snapshot = SubtaskSnapshot("v", 0, False, (StoredOperator("counts", None, (table,)),))
+    snapshot = SubtaskSnapshot("counts", 0, False, (StoredOperator("counts", None, (table,)),))
     return completed(id, incarnation=incarnation, attempt=attempt, folder=folder, snapshots=(snapshot,), **settings)  # type: ignore[arg-type]

@@ -150,7 +150,12 @@ def test_a_crash_at_any_step_of_create_leaves_nothing_or_all(files: FileStorage)
 def test_a_crash_at_any_step_of_put_leaves_the_old_or_the_new(files: FileStorage) -> None:
     files.put("job/file", b"old")
     seen = set()
-    for said in crash_everywhere(lambda say: (files.put("job/file", CONTENT), say("done"))[1]):
+
+    def act(say: Say) -> None:
+        files.put("job/file", CONTENT)
+        say("done")
+
+    for said in crash_everywhere(act):
         content = files.read("job/file")
         assert content in (b"old", CONTENT)
         assert content == CONTENT or said == []

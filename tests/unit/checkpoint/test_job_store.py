@@ -14,7 +14,7 @@ from cutwater.checkpoint.snapshot import StoredOperator, StoredTable, SubtaskSna
 from cutwater.checkpoint.start import ContinueReserved, RefuseStart, Resume, RunEnd, StartFresh, choose_start
 from cutwater.checkpoint.statistics import CheckpointKind
 from cutwater.checkpoint.storage import CheckpointStorage
-from cutwater.errors import StorageError, StorageInUse, UncertainWrite
+from cutwater.errors import DamagedCheckpoint, StorageError, StorageInUse, UncertainWrite
 from cutwater.flow.ids import CheckpointId
 from tests.unit.checkpoint.checkpoints import completed, publish_next, with_one_table
 
@@ -124,7 +124,7 @@ def test_a_fresh_start_archives_the_old_checkpoints_but_keeps_their_files(storag
 def test_old_attempts_are_cleaned_away_and_their_numbers_never_come_back(storage: CheckpointStorage) -> None:
     for _ in range(30):
         running(storage)
-    assert len(list(storage.list("job/attempts/"))) <= 2 * 17
+    assert len(list(storage.list("job/attempts/"))) <= 48
     assert JobStore(storage, "job").acquire_attempt().attempt == 31
 
 
@@ -429,6 +429,21 @@ def test_collected_rows_are_kept_once_and_in_order(storage: CheckpointStorage) -
     assert fresh.collected("out") == []
 
 
+def test_other_rows_under_the_name_of_collected_ones_are_refused_not_lost(storage: CheckpointStorage) -> None:
+    store = running(storage)
+    store.append_collected("out", CheckpointId(1), 0, b"one")
+    with pytest.raises(StorageError, match="'out', subtask 0, checkpoint 1"):
+        store.append_collected("out", CheckpointId(1), 0, b"two")
+    assert store.collected("out") == [b"one"]
+
+
+def test_a_damaged_record_of_an_attempt_is_named(storage: CheckpointStorage) -> None:
+    running(storage)
+    storage.put("job/attempts/00000001.start.json", b'{"attempt": 1')
+    with pytest.raises(DamagedCheckpoint, match=r"job/attempts/00000001\.start\.json in .* is damaged"):
+        JobStore(storage, "job").acquire_attempt()
+
+
 def test_the_latest_reservation_of_every_split_counts(storage: CheckpointStorage) -> None:
     def entries(*positions: tuple[int, int]) -> Sequence[object]:
         return [{"split": split, "position": position} for split, position in positions]
@@ -448,12 +463,12 @@ def test_the_latest_reservation_of_every_split_counts(storage: CheckpointStorage
 def test_commit_markers_are_few_and_only_the_highest_counts(storage: CheckpointStorage) -> None:
     store = running(storage)
     assert store.commit_begun() is None
-    for id in (1, 2, 3):
+    for id in range(1, 61):
         store.commit_began(CheckpointId(id))
     begun = store.commit_begun()
     assert begun is not None
-    assert begun.checkpoint == 3
-    assert len(list(storage.list("job/commits/"))) == 1
+    assert begun.checkpoint == 60
+    assert len(list(storage.list("job/commits/"))) <= 32
 
 
 def test_tables_that_came_as_attachments_are_put_away_and_found_again() -> None:

@@ -30,6 +30,11 @@ def test_different_tables_never_share_a_file(parts: list[tuple[str, int, int, st
     assert len(os.fsencode(one)) < 255
 
 
+def test_a_name_that_looks_like_a_shortened_one_is_not_taken_for_it() -> None:
+    long = "x" * 100
+    assert safe_name(safe_name(long)) != safe_name(long)
+
+
 def test_readable_names_stay_readable() -> None:
     assert safe_name("word-count_2.v1") == "word-count_2.v1"
     file = subtask_file("wc/chk-3", SubtaskId("counts", 1), Attempt(2), "counts", "sum")

@@ -33,13 +33,14 @@ class Frozen:
         self.released += 1
 
 
-SCHEMA = pa.schema([("key_group", pa.int32()), ("word", pa.string()), ("n", pa.int64())])
+TYPES: dict[str, pa.DataType] = {"key_group": pa.int32(), "word": pa.string(), "n": pa.int64()}
+SCHEMA = pa.schema(TYPES)
 
 
 def keyed(*groups: list[int], name: str = "n") -> Frozen:
     """One batch per list of key groups."""
     batches = [
-        pa.record_batch([pa.array(each, pa.int32()), [f"w{g}" for g in each], [g * 2 for g in each]], schema=SCHEMA)
+        pa.RecordBatch.from_pylist([{"key_group": g, "word": f"w{g}", "n": g * 2} for g in each], schema=SCHEMA)
         for each in groups
     ]
     return Frozen(name, SCHEMA, batches)
