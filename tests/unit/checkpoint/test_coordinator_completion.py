@@ -85,6 +85,14 @@ def test_completing_drops_older_pending_checkpoints_without_counting_them():
     assert only(commands, do.FailJob) == []
 
 
+def test_completing_leaves_newer_pending_checkpoints_alone():
+    attempt = started(max_concurrent=2)
+    attempt.periodic(10)
+    attempt.periodic(20)
+    assert only(attempt.complete(1), do.SendAbort) == []
+    assert only(attempt.complete(2), do.RecordCheckpoint)[0].info.status == "completed"
+
+
 def test_a_manual_request_on_a_subsumed_checkpoint_is_answered_with_the_newer_one():
     attempt = started(max_concurrent=2)
     attempt.manual(1)
@@ -126,6 +134,7 @@ def test_an_older_checkpoint_that_is_already_being_stored_is_not_dropped():
     assert only(commands, do.NotifyCompleted) == []
     assert only(commands, do.DeleteFiles) == [do.DeleteFiles((CheckpointId(1),))]
     assert attempt.history.retained == (2,)
+    assert kinds(attempt.commit(2)) == ["ConfirmOutput"]  # the notice of 2 covered 1
 
 
 def test_only_the_wanted_number_of_checkpoints_is_kept_and_always_the_latest():

@@ -1,8 +1,11 @@
 """Rules 1 to 8: when a checkpoint starts."""
 
+import dataclasses
+
 from cutwater.checkpoint import commands as do
 from cutwater.checkpoint import events as on
 from cutwater.checkpoint.statistics import CheckpointHistory, CheckpointKind
+from cutwater.checkpoint.trigger import Hold, Moment, Occasion, Start, decide_trigger
 from cutwater.flow.ids import CheckpointId, SubtaskId
 from tests.unit.checkpoint.coordinator_script import ALL, COUNT, READ, WRITE, Attempt, kinds, only, started
 
@@ -59,6 +62,24 @@ def test_a_repeated_id_fails_the_job_instead_of_being_used():
     assert only(commands, do.SendTrigger) == []
     [failure] = only(commands, do.FailJob)
     assert "7" in failure.reason
+
+
+def test_an_id_of_an_aborted_checkpoint_is_not_used_again():
+    attempt = started()
+    attempt.periodic(10)
+    attempt.decline(1)
+    attempt.next_id = 1
+    assert kinds(attempt.periodic(20)) == ["ReserveId", "FailJob"]
+
+
+def test_a_savepoint_never_starts_beside_an_unaligned_checkpoint_even_if_there_is_room():
+    moment = Moment(
+        now=0.0, processing=True, stopping=False, reserving=False, pending=1, max_concurrent=2, unaligned_pending=True,
+        savepoint_waiting=True, manual_waiting=False, all_input_ended=False, final_pending=False, final_completed=False,
+        retry_final_at=0.0, periodic_at=0.0, min_pause=0.0, last_ended_at=None,
+    )  # fmt: skip
+    assert isinstance(decide_trigger(moment), Hold)
+    assert decide_trigger(dataclasses.replace(moment, unaligned_pending=False)) == Start(Occasion.SAVEPOINT)
 
 
 def test_the_minimum_pause_counts_from_the_end_of_the_last_checkpoint():
