@@ -1,1 +1,61 @@
-"""Consistent checkpoints of running PySpark streams."""
+"""Cutwater: consistent checkpoints of running PySpark streams. ``import cutwater as cw``."""
+
+from cutwater import testing
+from cutwater.aggregates import count, first, last, max, mean, min, sum  # noqa: A004 (cw.sum is what users write)
+from cutwater.checkpoint.statistics import CheckpointInfo
+from cutwater.config import Checkpointing, memory_storage
+from cutwater.connectors.csv_lines import csv_files
+from cutwater.connectors.discard import discard
+from cutwater.connectors.file_sink import csv_sink, json_sink, parquet_sink
+from cutwater.connectors.json_lines import json_files
+from cutwater.connectors.parquet import parquet_files
+from cutwater.connectors.print import print_sink
+from cutwater.connectors.rows import from_rows
+from cutwater.connectors.sequence import sequence
+from cutwater.connectors.sink import TwoPhaseCommitSink
+from cutwater.connectors.socket import socket
+from cutwater.connectors.source import END, Source, SplitReader
+from cutwater.connectors.spark_table import spark_table
+from cutwater.connectors.text import text_files
+from cutwater.environment import Environment
+from cutwater.errors import (
+    ConfigError,
+    CutwaterError,
+    DamagedCheckpoint,
+    DataError,
+    JobFailed,
+    PlanError,
+    RestoreError,
+    SchemaError,
+    StorageError,
+    StorageInUse,
+    UserCodeError,
+)
+from cutwater.functions import KeyedProcess, Process, SideOutput
+from cutwater.job.handle import Job
+from cutwater.job.result import JobResult
+from cutwater.restart import exponential_delay, failure_rate, fixed_delay, no_restart
+from cutwater.state.backend import StateBackend
+from cutwater.state.descriptors import ListState, MapState, ValueState
+from cutwater.state.memory import Memory
+from cutwater.stream import KeyedStream, Stream
+
+__all__ = [
+    "END", "CheckpointInfo", "Checkpointing", "ConfigError", "CutwaterError", "DamagedCheckpoint", "DataError",
+    "Environment", "Job", "JobFailed", "JobResult", "KeyedProcess", "KeyedStream", "ListState", "MapState", "Memory",
+    "PlanError", "Process", "RestoreError", "SchemaError", "SideOutput", "Source", "SplitReader", "StateBackend",
+    "StorageError", "StorageInUse", "Stream", "TwoPhaseCommitSink", "UserCodeError", "ValueState", "check_session",
+    "count", "csv_files", "csv_sink", "discard", "exponential_delay", "failure_rate", "first", "fixed_delay",
+    "from_rows", "json_files", "json_sink", "last", "max", "mean", "memory_storage", "min", "no_restart",
+    "parquet_files", "parquet_sink", "print_sink", "sequence", "socket", "spark_conf", "spark_table", "sum", "testing",
+    "text_files",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> object:
+    """``spark_conf`` and ``check_session`` import Spark, so they are loaded when they are first asked for."""
+    if name in ("spark_conf", "check_session"):
+        from cutwater.spark import settings
+
+        return getattr(settings, name)
+    raise AttributeError(f"module 'cutwater' has no attribute {name!r}")

@@ -1,4 +1,5 @@
 """The pipeline while it is being written: drafts of nodes that become a LogicalGraph when the job starts."""
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -84,5 +85,3 @@ def _refuse_open_ends(graph: LogicalGraph) -> None:
             raise PlanError(
                 f"Nothing reads the output of {node.name!r} (uid {node.uid!r}): write it somewhere (cw.discard() will do)."
             )
-
-

@@ -1,6 +1,6 @@
 """Streams: what users write. Every method adds a node to the pipeline and returns the stream behind it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
@@ -118,7 +118,7 @@ class Stream:
         if not isinstance(sink, Sink):
             raise ConfigError(f"write: {sink!r} is not a sink. Use cw.parquet_sink(path) or another cw.*_sink.")
         sink.check(self.schema)
-        operator = CollectOperator(self.schema) if isinstance(sink, Collect) else SinkOperator(sink)
+        operator = CollectOperator(self.schema) if isinstance(sink, Collect) else SinkOperator(sink, self.schema)
         draft = Draft(sink.describe(), NodeKind.SINK, operator, self._inputs, self.schema, sink=sink)
         draft.uid = checked_uid(uid) if uid is not None else None
         draft.parallelism = checked_parallelism(parallelism) if parallelism is not None else None
@@ -140,7 +140,7 @@ class Stream:
         return self
 
     def named(self, name: str) -> Self:
-        if not isinstance(name, str) or not name:
+        if not name:
             raise ConfigError(f"named({name!r}): a non-empty string is needed.")
         self._own_draft("named").name = name
         return self
@@ -180,18 +180,17 @@ class KeyedStream:
 
     def agg(self, **aggregates: AggregateSpec) -> Stream:
         """Running aggregates: key columns and results, one updated row per key and batch."""
-        combine = Combine(self._columns, aggregates)
-        partial = combine.output_schema([self.schema])
-        aggregate = Aggregate(self._columns, aggregates, partial=True)
-        schema = aggregate.output_schema([partial])
+        combines = [Combine(self._columns, aggregates) for _ in self._inputs]
+        partials = [combine.output_schema([self.schema]) for combine in combines]
         before = [
-            Draft("combine", NodeKind.OPERATOR, Combine(self._columns, aggregates), (up,), partial)
-            for up in self._inputs
+            Draft("combine", NodeKind.OPERATOR, combine, (up,), partial)
+            for combine, up, partial in zip(combines, self._inputs, partials, strict=True)
         ]
+        aggregate = Aggregate(self._columns, aggregates, partial=True)
+        schema = aggregate.output_schema(partials[:1])
         inputs = tuple(Upstream(draft, None, Exchange.KEY_GROUP, self._columns) for draft in before)
         draft = Draft("agg", NodeKind.OPERATOR, aggregate, inputs, schema)
         for helper in before:
-            helper.body.output_schema([self.schema])  # type: ignore[union-attr]  # binds it to the schema
             helper.follows = draft
             self._env.add(helper)
         self._env.add(draft)
@@ -237,5 +236,5 @@ def _instance(method: str, fn: Any, wanted: type) -> Any:
     return fn
 
 
-def _told(schema: Iterable[pa.Field[Any]]) -> str:
+def _told(schema: pa.Schema) -> str:
     return ", ".join(f"{column.name} {column.type}" for column in schema)

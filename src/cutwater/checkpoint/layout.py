@@ -120,6 +120,10 @@ class JobLayout:
         """Padded, so that names sort by (checkpoint, subtask)."""
         return f"{self.collected(incarnation, uid)}{checkpoint:012d}-{index:05d}.arrow"
 
+    def table(self, incarnation: str, uid: str) -> str:
+        """Where a DataFrame that a job reads is written once per incarnation."""
+        return f"{self.folder}/tables/{incarnation}/{safe_name(uid)}"
+
     def reservations(self, incarnation: str) -> str:
         return f"{self.folder}/reservations/{safe_name(incarnation)}/"
 

@@ -179,10 +179,14 @@ class ReservePositions:
 
 @dataclass(frozen=True, slots=True)
 class CollectedRows:
-    """Rows of ``collect``: an Arrow IPC stream in the attachment, made visible by ``checkpoint``."""
+    """Rows of ``collect``: an Arrow IPC stream in the attachment, made visible by ``checkpoint``.
+
+    ``writer``: index of the subtask that wrote them, which after a rescale need not be the one that sends them.
+    """
 
     uid: str
     checkpoint: CheckpointId
+    writer: int
     attachments: tuple[bytes, ...] = ()
 
 

@@ -16,12 +16,12 @@ from cutwater.flow.ids import ChannelId, CheckpointId
 EXCHANGE_DDL = "target int, channel int, kind int, seq long, mark long, payload binary"
 EXCHANGE_SCHEMA = pa.schema(
     [
-        ("target", pa.int32()),
-        ("channel", pa.int32()),
-        ("kind", pa.int32()),
-        ("seq", pa.int64()),
-        ("mark", pa.int64()),
-        ("payload", pa.binary()),
+        pa.field("target", pa.int32()),
+        pa.field("channel", pa.int32()),
+        pa.field("kind", pa.int32()),
+        pa.field("seq", pa.int64()),
+        pa.field("mark", pa.int64()),
+        pa.field("payload", pa.binary()),
     ]
 )
 
@@ -107,7 +107,7 @@ def _offsets(end: int) -> bytes:
 
 def from_exchange(batch: pa.RecordBatch) -> list[Row]:
     """The rows of a batch that came off the exchange, pads left out; payloads are not copied."""
-    target, channel, kind, seq, mark = (batch.column(index).to_pylist() for index in range(5))
+    target, channel, kind, seq, mark = (batch.column(index).to_numpy().tolist() for index in range(5))
     payload = batch.column(5)
     return [
         Row(target[i], ChannelId(channel[i]), RowKind(kind[i]), seq[i], mark[i], payload[i].as_buffer())

@@ -96,9 +96,7 @@ class ExecutionPlan:
 
     @cached_property
     def _partition(self) -> dict[tuple[int, Place], int]:
-        return {
-            (number, place): index for number, level in enumerate(self.levels) for index, place in enumerate(level)
-        }
+        return {(number, place): index for number, level in enumerate(self.levels) for index, place in enumerate(level)}
 
     def _receivers(self, edge: int, sender: int) -> Sequence[int]:
         described = self.edges[edge]

@@ -11,8 +11,11 @@ from cutwater.checkpoint import commands as do
 from cutwater.checkpoint import events as on
 from cutwater.checkpoint.attachments import adopt_attachments
 from cutwater.checkpoint.completed import (
-    CompletedCheckpoint, SubtaskRecord, metrics_from_json, snapshot_from_json,
-)  # fmt: skip
+    CompletedCheckpoint,
+    SubtaskRecord,
+    metrics_from_json,
+    snapshot_from_json,
+)
 from cutwater.checkpoint.coordinator import Coordinator
 from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.memory_storage import MemoryStorage
@@ -115,8 +118,8 @@ class AttemptDriver:
             case say.Committed(checkpoint):
                 # Through the same queue as collected rows: they are stored before the commit counts.
                 self._io.submit(lambda: None, lambda _: self.handle(on.OutputCommitted(subtask, checkpoint)))
-            case say.CollectedRows(uid, checkpoint, attachments):
-                self._store_collected(subtask, uid, checkpoint, attachments[0])
+            case say.CollectedRows(uid, checkpoint, writer, attachments):
+                self._store_collected(uid, checkpoint, writer, attachments[0])
             case say.RequestPause(channel):
                 self._send(self._definition.plan.sender_of[channel], say.PauseChannel(channel))
             case say.RequestResume(channel):
@@ -283,12 +286,12 @@ class AttemptDriver:
                 if isinstance(sink, TwoPhaseCommitSink):
                     self._io.submit(_call_committed_everywhere(sink, n, committables), self._log_failure)
 
-    def _store_collected(self, subtask: SubtaskId, uid: str, checkpoint: CheckpointId, rows: bytes) -> None:
+    def _store_collected(self, uid: str, checkpoint: CheckpointId, writer: int, rows: bytes) -> None:
         def stored(outcome: Any) -> None:
             if isinstance(outcome, Exception):
                 self.fail(RootCause(f"Rows of collect ({uid}) could not be stored: {outcome}"))
 
-        self._io.submit(lambda: self._store.append_collected(uid, checkpoint, subtask.index, rows), stored)
+        self._io.submit(lambda: self._store.append_collected(uid, checkpoint, writer, rows), stored)
 
     def _reserve(self, subtask: SubtaskId, number: int, positions: Json) -> None:
         def stored(outcome: Any) -> None:

@@ -18,6 +18,14 @@ from cutwater.subtask.limits import FlowLimits
 from cutwater.subtask.setup import Guarantee
 
 
+@dataclass(frozen=True, slots=True)
+class CollectedOutput:
+    """What ``collect(name)`` gathers: the uid of its sink, and the schema of its rows."""
+
+    uid: str
+    schema: pa.Schema
+
+
 @dataclass(frozen=True)
 class JobDefinition:
     name: str
@@ -26,8 +34,8 @@ class JobDefinition:
     """Schema of the records of each edge of the plan."""
     sources: Mapping[str, Source]
     sinks: Mapping[str, Sink]
-    collected: Mapping[str, str]
-    """From the name given to ``collect`` to the uid of its sink."""
+    collected: Mapping[str, CollectedOutput]
+    """By the name given to ``collect``."""
     backend: StateBackend
     restart: RestartStrategy
     checkpointing: Checkpointing | None

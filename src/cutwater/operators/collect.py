@@ -5,25 +5,48 @@ the driver handled everything that CheckpointCompleted(n) made this operator sen
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cutwater.flow.ids import CheckpointId
 from cutwater.operators.operator import Collector, Operator, OperatorContext, OperatorSnapshot
 from cutwater.state.frozen import KEY_GROUP_COLUMN
 
-CHECKPOINT_COLUMN = "cw_checkpoint"
 _TABLE = "collected"
+_SCHEMA = pa.schema(
+    [
+        pa.field("checkpoint", pa.int64()),
+        pa.field("writer", pa.int32()),
+        pa.field("rows", pa.large_binary()),
+        pa.field(KEY_GROUP_COLUMN, pa.int32()),
+    ]
+)
 
 
-def stream_bytes(schema: pa.Schema, batches: list[pa.RecordBatch]) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()
+class _Portion:
+    """The rows that one checkpoint makes visible, of the subtask that wrote them. Encoded once: repeats are the same bytes."""
+
+    def __init__(self, checkpoint: CheckpointId, writer: int, schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> None:
+        self.checkpoint = checkpoint
+        self.writer = writer
+        self._schema = schema
+        self._batches = batches
+
+    @cached_property
+    def encoded(self) -> bytes:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self._schema) as writer:
+            for batch in self._batches:
+                writer.write_batch(batch)
+        return sink.getvalue().to_pybytes()
+
+
+class _RestoredPortion(_Portion):
+    def __init__(self, checkpoint: CheckpointId, writer: int, encoded: bytes) -> None:
+        super().__init__(checkpoint, writer, pa.schema([]), ())
+        self.__dict__["encoded"] = encoded
 
 
 class CollectOperator(Operator):
@@ -31,22 +54,21 @@ class CollectOperator(Operator):
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
+        self._current: list[pa.RecordBatch] = []
+        self._pending: list[_Portion] = []
+        self._sent_up_to = CheckpointId(0)
 
     def open(self, ctx: OperatorContext) -> None:
         self._ctx = ctx
         self._lock = threading.Lock()
-        self._current: list[pa.RecordBatch] = []
-        self._pending: dict[CheckpointId, list[pa.RecordBatch]] = {}
         if ctx.restored is not None and _TABLE in ctx.restored.tables():
             for batch in ctx.restored.batches(_TABLE):
-                self._restore(batch)
-        self._deliver(max(self._pending, default=CheckpointId(0)))
-
-    def _restore(self, batch: pa.RecordBatch) -> None:
-        ids = batch.column(CHECKPOINT_COLUMN)
-        for checkpoint in sorted(int(n) for n in ids.unique().to_numpy()):
-            own = batch.filter(pc.equal(ids, pa.scalar(checkpoint))).select(self._schema.names)
-            self._pending.setdefault(CheckpointId(checkpoint), []).append(own)
+                columns = (batch.column(name).to_pylist() for name in ("checkpoint", "writer", "rows"))
+                self._pending.extend(
+                    _RestoredPortion(CheckpointId(n or 0), w or 0, rows or b"")
+                    for n, w, rows in zip(*columns, strict=True)
+                )
+        self._deliver(max((portion.checkpoint for portion in self._pending), default=CheckpointId(0)))
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
         self._current.append(batch)
@@ -54,16 +76,16 @@ class CollectOperator(Operator):
     def end_of_input(self, out: Collector, *, drain: bool) -> None:
         if not self._ctx.checkpointed:
             # Nothing is restored without checkpoints, so rows are handed over when all of them are there.
-            self._ctx.driver.collected(self._ctx.uid, CheckpointId(0), stream_bytes(self._schema, self._current))
+            self._send(_Portion(CheckpointId(0), self._ctx.subtask, self._schema, self._current))
             self._current = []
 
     def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
         with self._lock:
             if self._current:
-                self._pending[checkpoint] = self._current
+                self._pending.append(_Portion(checkpoint, self._ctx.subtask, self._schema, self._current))
                 self._current = []
-            pending = dict(self._pending)
-        return OperatorSnapshot(tables=(_PendingRows(self._schema, pending, self._ctx.key_groups.first),))
+            pending = tuple(self._pending)
+        return OperatorSnapshot(tables=(_PendingRows(pending, self._ctx.key_groups.first),))
 
     def checkpoint_completed(self, checkpoint: CheckpointId) -> None:
         self._deliver(checkpoint)
@@ -71,38 +93,36 @@ class CollectOperator(Operator):
     def _deliver(self, checkpoint: CheckpointId) -> None:
         """Send what this checkpoint made visible; let go of what an earlier one already had."""
         with self._lock:
-            due = {n: batches for n, batches in self._pending.items() if n <= checkpoint}
-            sent = getattr(self, "_sent_up_to", CheckpointId(0))
-            for n in [n for n in due if n <= sent]:
-                del self._pending[n]
+            sent = self._sent_up_to
+            due = [portion for portion in self._pending if sent < portion.checkpoint <= checkpoint]
+            self._pending = [portion for portion in self._pending if portion.checkpoint > sent]
             self._sent_up_to = max(sent, checkpoint)
-        for n, batches in sorted(due.items()):
-            if n > sent:
-                self._ctx.driver.collected(self._ctx.uid, n, stream_bytes(self._schema, batches))
+        for portion in due:
+            self._send(portion)
+
+    def _send(self, portion: _Portion) -> None:
+        self._ctx.driver.collected(self._ctx.uid, portion.checkpoint, portion.writer, portion.encoded)
 
 
 class _PendingRows:
-    """The frozen form: rows with the checkpoint that makes them visible, owned by this subtask's first key group."""
+    """The frozen form: one row for each portion, owned by this subtask's first key group."""
 
     name = _TABLE
+    schema = _SCHEMA
 
-    def __init__(self, schema: pa.Schema, pending: dict[CheckpointId, list[pa.RecordBatch]], key_group: int) -> None:
-        self.schema = schema.append(pa.field(CHECKPOINT_COLUMN, pa.int64())).append(
-            pa.field(KEY_GROUP_COLUMN, pa.int32())
-        )
+    def __init__(self, pending: Sequence[_Portion], key_group: int) -> None:
         self._pending = pending
         self._key_group = key_group
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        for checkpoint, batches in self._pending.items():
-            for batch in batches:
-                count = batch.num_rows
-                columns = [
-                    *batch.columns,
-                    pa.array([checkpoint], pa.int64()).take(pa.array([0] * count)),
-                    pa.array([self._key_group], pa.int32()).take(pa.array([0] * count)),
-                ]
-                yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        for portion in self._pending:
+            columns = [
+                pa.array([portion.checkpoint], pa.int64()),
+                pa.array([portion.writer], pa.int32()),
+                pa.array([portion.encoded], pa.large_binary()),
+                pa.array([self._key_group], pa.int32()),
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
     def release(self) -> None:
         """Nothing is shared with the loop but immutable batches."""

@@ -39,8 +39,9 @@ class RestoredOperator(Protocol):
 class DriverPort(Protocol):
     """What an operator may hand to the driver: rows of ``collect`` and lines of ``print``. Callable from any thread."""
 
-    def collected(self, uid: str, checkpoint: CheckpointId, rows: bytes) -> None:
-        """An Arrow IPC stream of rows that ``checkpoint`` made visible; repeated after a failure, kept once."""
+    def collected(self, uid: str, checkpoint: CheckpointId, writer: int, rows: bytes) -> None:
+        """An Arrow IPC stream of rows that ``checkpoint`` made visible, of the subtask that wrote them; repeated after a
+        failure, kept once."""
 
     def printed(self, lines: Sequence[str]) -> None: ...
 

@@ -241,7 +241,9 @@ class SparkAttempt:
         if not dead:
             return None
         subtask, process = dead[0]
-        return RootCause(f"{subtask}: its Python worker (pid {process.pid}) died without a word (killed, or out of memory)")
+        return RootCause(
+            f"{subtask}: its Python worker (pid {process.pid}) died without a word (killed, or out of memory)"
+        )
 
     def _peer_lost(self, subtask: SubtaskId) -> None:
         driver = self.driver
@@ -301,5 +303,3 @@ def _inline_limit(definition: JobDefinition) -> int:
 
 def _first_line(text: str) -> str:
     return next((line for line in text.splitlines() if line.strip()), text)
-
-

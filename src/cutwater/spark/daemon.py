@@ -5,6 +5,7 @@ thread: a thread does not survive a fork, but the locks it held do.
 """
 
 import gc
+import importlib
 import os
 import sys
 import traceback
@@ -13,23 +14,23 @@ import traceback
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import numpy
-import pandas  # noqa: F401  (pyspark's Arrow path imports it)
-import polars  # noqa: F401
-import pyarrow
-import pyarrow.compute
-import pyarrow.ipc
-import pyspark.daemon
-import pyspark.sql.pandas.serializers
-import pyspark.sql.types
-import pyspark.worker  # noqa: F401
-import zmq  # noqa: F401
+import pyspark.daemon  # noqa: E402 (after the settings above)
 
-import cutwater
-import cutwater.spark.task
-from cutwater.state.kernels import warm_up
+for _heavy in (
+    "numpy",
+    "pandas",
+    "polars",
+    "pyarrow.compute",
+    "pyarrow.ipc",
+    "zmq",
+    "pyspark.worker",
+    "pyspark.sql.types",
+    "pyspark.sql.pandas.serializers",
+    "cutwater.spark.task",
+):
+    importlib.import_module(_heavy)
 
-_ = (numpy, pyarrow, cutwater)
+from cutwater.state.kernels import warm_up  # noqa: E402 (after the settings above)
 
 
 def _print_unless_peer_left(*args: object, **kwargs: object) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql.functions import col
 
 from cutwater.errors import PlanError
 from cutwater.flow.envelope import EXCHANGE_DDL
@@ -22,7 +22,7 @@ def chain_levels(spark: SparkSession, levels: Sequence[tuple[int, RunLevel]]) ->
     partitions, run = levels[0]
     frame = spark.range(0, partitions, 1, partitions).mapInArrow(run, EXCHANGE_DDL)
     for partitions, run in levels[1:]:
-        frame = frame.repartitionById(partitions, F.col("target")).mapInArrow(run, EXCHANGE_DDL)
+        frame = frame.repartitionById(partitions, col("target")).mapInArrow(run, EXCHANGE_DDL)
     return frame
 
 

@@ -1,5 +1,6 @@
 """Making sure that the workers of an attempt are dead before the next one opens its sinks (rule 30)."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -58,7 +59,5 @@ def _is_gone(subtask: SubtaskId, process: Hello, lease_deadline: Callable[[Subta
 
 
 def _kill(pid: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass

@@ -16,8 +16,15 @@ from cutwater.checkpoint.layout import subtask_file
 from cutwater.checkpoint.snapshot import StoredTable
 from cutwater.checkpoint.stored_tables import table_bytes, write_table
 from cutwater.control.messages import (
-    CollectedRows, Deploy, Goodbye, Hello, Message, PrintedLines, SubtaskFailed, ToDriver,
-)  # fmt: skip
+    CollectedRows,
+    Deploy,
+    Goodbye,
+    Hello,
+    Message,
+    PrintedLines,
+    SubtaskFailed,
+    ToDriver,
+)
 from cutwater.control.task_client import ControlClient
 from cutwater.errors import ControlError, UserCodeError
 from cutwater.flow.clock import SystemClock
@@ -88,8 +95,11 @@ class _Threads:
 
     def __init__(self) -> None:
         self._failed: Callable[[BaseException], None] = lambda error: None
-        self._snapshots = _Worker("cutwater-snapshot", lambda error: self._failed(error))
-        self._commits = _Worker("cutwater-commit", lambda error: self._failed(error))
+        self._snapshots = _Worker("cutwater-snapshot", self._report)
+        self._commits = _Worker("cutwater-commit", self._report)
+
+    def _report(self, error: BaseException) -> None:
+        self._failed(error)
 
     def report_to(self, failed: Callable[[BaseException], None]) -> None:
         self._failed = failed
@@ -127,8 +137,8 @@ class _Port:
     def __init__(self, send: Callable[[ToDriver], None]) -> None:
         self._send = send
 
-    def collected(self, uid: str, checkpoint: CheckpointId, rows: bytes) -> None:
-        self._send(CollectedRows(uid, checkpoint, (rows,)))
+    def collected(self, uid: str, checkpoint: CheckpointId, writer: int, rows: bytes) -> None:
+        self._send(CollectedRows(uid, checkpoint, writer, (rows,)))
 
     def printed(self, lines: Sequence[str]) -> None:
         self._send(PrintedLines(tuple(lines)))

@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from cutwater.flow.envelope import Row, barrier_row, data_row, end_row
 from cutwater.flow.hashing import hash_columns, key_groups
-from cutwater.flow.partitioning import partition
 from cutwater.flow.ids import ChannelId, CheckpointId
+from cutwater.flow.partitioning import partition
 from cutwater.graph.logical import Exchange
 from cutwater.graph.plan import OutputRoute
 from cutwater.subtask.limits import FlowLimits

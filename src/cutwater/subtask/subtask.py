@@ -7,9 +7,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
 
 from cutwater.control.messages import (
-    AbortCheckpoint, AssignSplits, CheckpointCompleted, Committed, Finish, InputEnded, PauseChannel, Progress,
-    ReservationStored, ResumeChannel, Running, StartProcessing, StopSources, ToDriver, ToSubtask, TriggerCheckpoint,
-)  # fmt: skip
+    AbortCheckpoint,
+    AssignSplits,
+    CheckpointCompleted,
+    Committed,
+    Finish,
+    InputEnded,
+    PauseChannel,
+    Progress,
+    ReservationStored,
+    ResumeChannel,
+    Running,
+    StartProcessing,
+    StopSources,
+    ToDriver,
+    ToSubtask,
+    TriggerCheckpoint,
+)
 from cutwater.flow.clock import Clock
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import KeyGroupRange, key_group_range
@@ -106,7 +120,7 @@ class Subtask(ABC):
         self._open_input()
         self._send(Running())
 
-    def _open_input(self) -> None:
+    def _open_input(self) -> None:  # noqa: B027 (optional hook)
         """For a source: prepare its splits."""
 
     def steps(self) -> Iterator[Step]:

@@ -1,0 +1,208 @@
+"""The environment: settings, the pipeline being written, and the ways to run it."""
+
+import os
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from cutwater.checkpoint.job_store import JobStore
+from cutwater.checkpoint.memory_storage import MemoryStorage
+from cutwater.checkpoint.statistics import CheckpointHistory
+from cutwater.checkpoint.storage import CheckpointStorage
+from cutwater.checkpoint.storage_url import open_storage
+from cutwater.config import Checkpointing, MemoryStorageSetting
+from cutwater.connectors.collect import Collect
+from cutwater.connectors.source import Source
+from cutwater.connectors.spark_table import SparkTable
+from cutwater.duration import Duration, parse_duration
+from cutwater.errors import ConfigError, PlanError
+from cutwater.explain import explain
+from cutwater.flow.key_groups import check_parallelism, default_max_parallelism
+from cutwater.graph.logical import NodeKind
+from cutwater.graph.plan import make_plan
+from cutwater.guarantee import refuse_broken_promises
+from cutwater.job.definition import CollectedOutput, JobDefinition
+from cutwater.job.handle import Job, JobState
+from cutwater.job.result import JobResult
+from cutwater.pipeline import Draft, Upstream, checked_parallelism, checked_uid, to_graph
+from cutwater.restart import RestartStrategy, fixed_delay
+from cutwater.schema import arrow_schema
+from cutwater.state.backend import StateBackend
+from cutwater.state.memory import Memory
+from cutwater.stream import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MOST_SUBTASKS_BY_DEFAULT = 4
+
+
+class Environment:
+    """Write a pipeline with ``read`` and the methods of streams, then ``execute`` or ``start`` it.
+
+    Without ``spark`` a local session with slots enough is started; without ``parallelism`` it follows from the slots.
+    """
+
+    def __init__(
+        self,
+        spark: "SparkSession | None" = None,
+        parallelism: int | None = None,
+        max_parallelism: int | None = None,
+        checkpointing: Checkpointing | None = None,
+        state_backend: StateBackend | None = None,
+        restart: RestartStrategy | None = None,
+        slot_timeout: Duration = "1 min",
+    ) -> None:
+        self._spark = spark
+        self.parallelism = None if parallelism is None else checked_parallelism(parallelism)
+        self.max_parallelism = max_parallelism
+        if max_parallelism is not None:
+            check_parallelism(self.parallelism or 1, max_parallelism)
+        if checkpointing is not None and not isinstance(checkpointing, Checkpointing):
+            raise ConfigError(f"checkpointing={checkpointing!r}: pass cw.Checkpointing(...) or None.")
+        self.checkpointing = checkpointing
+        if state_backend is not None and not isinstance(state_backend, StateBackend):
+            raise ConfigError(f"state_backend={state_backend!r}: pass cw.Memory().")
+        self.state_backend: StateBackend = state_backend or Memory()
+        if restart is not None and not hasattr(restart, "next_restart"):
+            raise ConfigError(f"restart={restart!r}: pass cw.fixed_delay(...), cw.no_restart() or another strategy.")
+        self.restart: RestartStrategy = restart or fixed_delay(attempts=3, delay="1s")
+        self.slot_timeout: timedelta = parse_duration("slot_timeout", slot_timeout)
+        self.drafts: list[Draft] = []
+
+    def enable_checkpointing(self, interval: Duration, **settings: Any) -> None:
+        """The other way to say ``checkpointing=cw.Checkpointing(interval, ...)``."""
+        try:
+            self.checkpointing = Checkpointing(interval, **settings)
+        except TypeError as error:
+            raise ConfigError(f"enable_checkpointing: {error}") from None
+
+    # --- writing the pipeline -----------------------------------------------------------------------------------------
+
+    def read(self, source: Any, uid: str | None = None, parallelism: int | None = None) -> Stream:
+        """A stream of a source's records; a Spark DataFrame may stand for ``cw.spark_table(df)``."""
+        if not isinstance(source, Source):
+            if not (hasattr(source, "write") and hasattr(source, "schema")):
+                raise ConfigError(f"read: {source!r} is neither a source nor a Spark DataFrame.")
+            source = SparkTable(source)
+        schema = arrow_schema(source.schema)
+        sides = {tag: arrow_schema(side) for tag, side in source.side_schemas.items()}
+        draft = Draft(source.describe(), NodeKind.SOURCE, source, (), schema, sides)
+        draft.uid = checked_uid(uid) if uid is not None else None
+        draft.parallelism = checked_parallelism(parallelism) if parallelism is not None else None
+        self.add(draft)
+        return Stream(self, (Upstream(draft),), schema, nameable=True)
+
+    def add(self, draft: Draft) -> None:
+        """Used by streams."""
+        self.drafts.append(draft)
+
+    # --- running it ---------------------------------------------------------------------------------------------------
+
+    def define(self, name: str, parallelism: int) -> JobDefinition:
+        """The job, checked as far as that is possible without Spark."""
+        if not name:
+            raise ConfigError(f"name={name!r}: a job needs a non-empty name; its checkpoints are found by it.")
+        graph = to_graph(self.drafts, parallelism)
+        widest = max(node.parallelism for node in graph.nodes)
+        max_parallelism = self.max_parallelism or default_max_parallelism(widest)
+        check_parallelism(widest, max_parallelism)
+        plan = make_plan(graph, max_parallelism)
+        by_uid = dict(zip((node.uid for node in graph.nodes), self.drafts, strict=True))
+        sources = {uid: draft.body for uid, draft in by_uid.items() if isinstance(draft.body, Source)}
+        sinks = {uid: draft.sink for uid, draft in by_uid.items() if draft.sink is not None}
+        refuse_broken_promises(sources, sinks, self.checkpointing)
+        schemas = {
+            number: (by_uid[edge.source].side_schemas[edge.tag] if edge.tag else by_uid[edge.source].schema)
+            for number, edge in enumerate(plan.edges)
+        }
+        collected = {
+            sink.name: CollectedOutput(uid, by_uid[uid].schema)
+            for uid, sink in sinks.items()
+            if isinstance(sink, Collect)
+        }
+        return JobDefinition(
+            name=name,
+            plan=plan,
+            schemas=schemas,
+            sources=sources,
+            sinks=sinks,
+            collected=collected,
+            backend=self.state_backend,
+            restart=self.restart,
+            checkpointing=self.checkpointing,
+            slot_timeout=self.slot_timeout,
+        )
+
+    def start(self, name: str, restore: str = "auto", *, allow_non_restored_state: bool = False) -> Job:
+        """Start the job and return its handle. A plan that cannot run says why here, before anything starts."""
+        # Spark is imported only when a job runs on it: the simulation and the tests of pipelines do without.
+        from cutwater.spark.runner import SparkRunner
+        from cutwater.spark.session import local_session, refuse_unfit
+        from cutwater.spark.slots import refuse_too_few, total_slots
+
+        if not restore:
+            raise ConfigError(
+                f"restore={restore!r}: allowed are 'auto', 'latest', 'fresh' or the path of a checkpoint."
+            )
+        definition = self.define(name, self.parallelism or default_parallelism())
+        spark = self._spark or local_session(definition.plan.slots_needed)
+        refuse_unfit(spark)
+        if self.parallelism is None:
+            definition = self._fit_into(total_slots(spark), name)
+        refuse_too_few(spark, definition.plan.slots_needed)
+        store = JobStore(self._open_storage(), name)
+        history = CheckpointHistory(retained=(), epoch_offset=_epoch_offset())
+        state = JobState(name, history)
+        runner = SparkRunner(
+            spark, definition, store, state, restore=restore, allow_non_restored_state=allow_non_restored_state
+        )
+        job = Job(state, runner)
+        runner.start()
+        return job
+
+    def execute(self, name: str, restore: str = "auto", *, allow_non_restored_state: bool = False) -> JobResult:
+        """Run the job to its end, with a progress display on a terminal."""
+        from cutwater.cli.progress import watch
+
+        job = self.start(name, restore, allow_non_restored_state=allow_non_restored_state)
+        try:
+            return watch(job)
+        except KeyboardInterrupt:
+            job.cancel()
+            raise
+
+    def explain(self) -> str:
+        """The graph, its chains and levels, the slots needed and what each path guarantees; printed and returned."""
+        definition = self.define("explain", self.parallelism or default_parallelism())
+        text = explain(definition)
+        print(text)  # noqa: T201 (what explain is for)
+        return text
+
+    def _fit_into(self, slots: int, name: str) -> JobDefinition:
+        """Without a parallelism of the user's: the highest that the session has room for."""
+        for parallelism in range(default_parallelism(), 0, -1):
+            definition = self.define(name, parallelism)
+            if definition.plan.slots_needed <= slots:
+                return definition
+        return self.define(name, 1)
+
+    def _open_storage(self) -> CheckpointStorage:
+        setting = self.checkpointing.storage if self.checkpointing is not None else None
+        match setting:
+            case None:
+                return MemoryStorage()
+            case MemoryStorageSetting(max_state):
+                return MemoryStorage(max_state)
+            case str():
+                return open_storage(setting)
+            case _:
+                raise PlanError(f"storage={setting!r} is not a storage URL.")
+
+
+def default_parallelism() -> int:
+    return max(1, min(MOST_SUBTASKS_BY_DEFAULT, len(os.sched_getaffinity(0))))
+
+
+def _epoch_offset() -> float:
+    return time.time() - time.monotonic()

@@ -1,0 +1,141 @@
+"""The handle on a running job."""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Protocol
+
+from cutwater.checkpoint.events import Event, ManualTriggerRequested, RequestId, RequestWithdrawn
+from cutwater.checkpoint.statistics import CheckpointHistory, CheckpointInfo
+from cutwater.control.messages import Progress
+from cutwater.duration import Duration, parse_duration
+from cutwater.errors import CutwaterError, JobFailed
+from cutwater.flow.ids import SubtaskId
+from cutwater.job.result import JobResult
+
+ENDED = frozenset({"finished", "canceled", "failed", "stopped"})
+
+
+class Runner(Protocol):
+    """What runs the job; the handle only asks."""
+
+    def ask(self, event: Event) -> bool:
+        """False: no attempt is running that could answer."""
+
+    def cancel(self) -> None: ...
+
+
+@dataclass(slots=True)
+class JobState:
+    """Shared between the thread that runs the job and those that watch it; guarded by ``changed``."""
+
+    name: str
+    history: CheckpointHistory
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    status: str = "created"
+    detail: str = ""
+    attempts: int = 0
+    progress: dict[SubtaskId, Progress] = field(default_factory=dict)
+    result: JobResult | None = None
+    failure: JobFailed | None = None
+    listeners: list[Callable[[CheckpointInfo], None]] = field(default_factory=list)
+    answers: dict[RequestId, CheckpointInfo | str] = field(default_factory=dict)
+    log: list[str] = field(default_factory=list)
+
+    def set_status(self, status: str, detail: str = "") -> None:
+        with self.changed:
+            self.status, self.detail = status, detail
+            self.changed.notify_all()
+
+
+class Job:
+    """Returned by ``env.start``. All methods may be called from any thread."""
+
+    def __init__(self, state: JobState, runner: Runner) -> None:
+        self._state = state
+        self._runner = runner
+        self._requests = itertools.count(1)
+
+    @property
+    def name(self) -> str:
+        return self._state.name
+
+    @property
+    def status(self) -> str:
+        return self._state.status
+
+    @property
+    def detail(self) -> str:
+        """More about the status, e.g. what a restarting job recovers from."""
+        return self._state.detail
+
+    @property
+    def log(self) -> Sequence[str]:
+        """What happened that a person may want to know: failures, restarts, warnings."""
+        return tuple(self._state.log)
+
+    @property
+    def progress(self) -> dict[SubtaskId, Progress]:
+        """What each subtask reported last."""
+        return dict(self._state.progress)
+
+    def wait(self, timeout: Duration | None = None) -> JobResult:
+        """Until the job has ended. Raises JobFailed if it failed, TimeoutError if it still runs after ``timeout``."""
+        seconds = None if timeout is None else parse_duration("timeout", timeout).total_seconds()
+        state = self._state
+        with state.changed:
+            if not state.changed.wait_for(lambda: state.result is not None or state.failure is not None, seconds):
+                raise TimeoutError(f"Job {self.name!r} is still {state.status} after {timeout}.")
+        if state.failure is not None:
+            raise state.failure
+        assert state.result is not None
+        return state.result
+
+    def checkpoints(self) -> list[CheckpointInfo]:
+        """Every checkpoint that ended, newest first."""
+        return self._state.history.checkpoints()
+
+    @property
+    def checkpoint_age(self) -> timedelta | None:
+        """Since the latest completed checkpoint; None before the first."""
+        at = self._state.history.latest_completed_at
+        return None if at is None else timedelta(seconds=max(0.0, time.monotonic() - at))
+
+    def on_checkpoint(self, fn: Callable[[CheckpointInfo], None]) -> None:
+        """``fn`` is called with each checkpoint that ends, on the job's thread: it should return soon."""
+        self._state.listeners.append(fn)
+
+    def trigger_checkpoint(self, timeout: Duration = "10 min") -> CheckpointInfo:
+        """Take a checkpoint now and wait for it."""
+        request = RequestId(next(self._requests))
+        return self._await(request, ManualTriggerRequested(request), timeout)
+
+    def _await(self, request: RequestId, event: Event, timeout: Duration) -> CheckpointInfo:
+        state = self._state
+        if not self._runner.ask(event):
+            raise CutwaterError(f"Job {self.name!r} is {state.status}: no checkpoint can be taken.")
+        with state.changed:
+            answered = state.changed.wait_for(
+                lambda: request in state.answers or state.status in ENDED,
+                parse_duration("timeout", timeout).total_seconds(),
+            )
+            answer = state.answers.pop(request, None)
+        match answer:
+            case CheckpointInfo():
+                return answer
+            case str():
+                raise CutwaterError(f"Job {self.name!r}: the checkpoint failed: {answer}")
+            case None:
+                reason = f"the job is {state.status}" if answered else f"not done after {timeout}"
+                self._runner.ask(RequestWithdrawn(request, reason))
+                raise CutwaterError(f"Job {self.name!r}: no checkpoint: {reason}")
+
+    def cancel(self) -> None:
+        """End the job where it stands and wait until it has ended. Its checkpoints stay unless ``on_cancel="delete"``."""
+        self._runner.cancel()
+        state = self._state
+        with state.changed:
+            state.changed.wait_for(lambda: state.status in ENDED)

@@ -1,0 +1,293 @@
+"""A job on Spark, over all its attempts: where it starts, when it starts again, how it ends."""
+
+import os
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+
+from pyspark.sql import SparkSession
+
+from cutwater.checkpoint.damage import FallBack, NothingToRestore, RefuseRestore, RestoreLatest
+from cutwater.checkpoint.events import Event, RequestId
+from cutwater.checkpoint.job_store import JobStore
+from cutwater.checkpoint.start import ContinueReserved, RefuseStart, Resume, RunEnd, StartFresh, choose_start
+from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointStatus
+from cutwater.checkpoint.verification import open_checkpoint
+from cutwater.config import CheckpointMode, OnCancel
+from cutwater.connectors.spark_table import SparkTable
+from cutwater.errors import CutwaterError, JobFailed, RestoreError, StorageError
+from cutwater.job.attempt import RootCause
+from cutwater.job.definition import JobDefinition
+from cutwater.job.deployment import Deployment, deploy_fresh, deploy_reserved, deploy_restored
+from cutwater.job.handle import JobState
+from cutwater.job.result import JobResult
+from cutwater.restart import AttemptFailure, GiveUp, RestartAfter
+from cutwater.spark.attempt import Canceled, Failed, Finished, NoRoom, SparkAttempt
+from cutwater.spark.slots import free_slots
+
+
+class SparkRunner(threading.Thread):
+    """Owns the job's lock from ``__init__`` on, so that a folder in use is refused at the call."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        definition: JobDefinition,
+        store: JobStore,
+        state: JobState,
+        *,
+        restore: str,
+        allow_non_restored_state: bool,
+    ) -> None:
+        super().__init__(name=f"cutwater-{definition.name}", daemon=True)
+        self._spark = spark
+        self._definition = definition
+        self._store = store
+        self._state = state
+        self._allow_non_restored_state = allow_non_restored_state
+        self._attempt: SparkAttempt | None = None
+        self._canceled = threading.Event()
+        self._failures: list[AttemptFailure] = []
+        self._lock = store.lock()
+        try:
+            self._start = self._choose_start(restore)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    # --- asked from other threads -------------------------------------------------------------------------------------
+
+    def ask(self, event: Event) -> bool:
+        attempt = self._attempt
+        if attempt is None:
+            return False
+        attempt.ask(event)
+        return True
+
+    def cancel(self) -> None:
+        self._canceled.set()
+        attempt = self._attempt
+        if attempt is not None:
+            attempt.cancel()
+
+    # --- AttemptEvents ------------------------------------------------------------------------------------------------
+
+    def checkpoint_ended(self, info: CheckpointInfo) -> None:
+        with self._state.changed:
+            self._state.changed.notify_all()
+        if info.status is CheckpointStatus.FAILED:
+            self.log(f"checkpoint {info.id} failed: {info.failure_reason}")
+        for listener in list(self._state.listeners):
+            try:
+                listener(info)
+            except Exception as error:
+                self.log(f"on_checkpoint: {type(error).__name__}: {error}")
+
+    def request_ended(self, request: RequestId, outcome: CheckpointInfo | str) -> None:
+        with self._state.changed:
+            self._state.answers[request] = outcome
+            self._state.changed.notify_all()
+
+    def printed(self, lines: Sequence[str]) -> None:
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        sys.stdout.flush()
+
+    def log(self, line: str) -> None:
+        self._state.log.append(line)
+
+    # --- the job's thread ---------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        began = time.monotonic()
+        try:
+            status = self._run_attempts()
+        except JobFailed as failure:
+            self._fail(failure)
+        except Exception as error:
+            self._fail(JobFailed(f"{type(error).__name__}: {error}"))
+        else:
+            self._finish(status, time.monotonic() - began)
+        finally:
+            self._lock.release()
+
+    def _run_attempts(self) -> str:
+        start: StartFresh | Resume | ContinueReserved | None = self._start
+        waiting_since: float | None = None
+        while True:
+            if self._canceled.is_set():
+                return self._end(RunEnd.CANCELED)
+            record = self._store.acquire_attempt(start)
+            self._store.delete_leftovers()
+            deployment = self._deploy(start)
+            start = None
+            if waiting_since is None:
+                self._state.attempts += 1
+            attempt = SparkAttempt(
+                self._spark, self._definition, self._store, record.attempt, record.incarnation,
+                self._state.history, deployment, self,
+            )  # fmt: skip
+            self._attempt = attempt
+            self._state.set_status("running")
+            began = time.monotonic()
+            watch = threading.Thread(target=self._watch_progress, args=(attempt,), daemon=True)
+            watch.start()
+            outcome = attempt.run()
+            self._attempt = None
+            self._state.progress = dict(attempt.driver.progress)
+            match outcome:
+                case Finished():
+                    return self._end(RunEnd.FINISHED)
+                case Canceled():
+                    return self._end(RunEnd.CANCELED)
+                case NoRoom(reason):
+                    waiting_since = waiting_since or time.monotonic()
+                    self._wait_for_slots(waiting_since, reason)
+                case Failed(cause, ran):
+                    waiting_since = None
+                    self._failures.append(AttemptFailure(began if ran else None, time.monotonic()))
+                    self._restart_or_raise(cause)
+
+    def _watch_progress(self, attempt: SparkAttempt) -> None:
+        while self._attempt is attempt:
+            self._state.progress = dict(attempt.driver.progress)
+            time.sleep(0.2)
+
+    # --- where it starts ----------------------------------------------------------------------------------------------
+
+    def _choose_start(self, restore: str) -> StartFresh | Resume | ContinueReserved:
+        checkpointing = self._definition.checkpointing
+        on_damaged = "fail" if checkpointing is None else checkpointing.on_damaged.value
+        facts = self._store.facts(
+            restore,
+            all_sinks_idempotent=self._definition.all_sinks_idempotent,
+            on_damaged=on_damaged,  # type: ignore[arg-type]  # the enum's values are the literals
+        )
+        start = choose_start(restore, facts)
+        if isinstance(start, RefuseStart):
+            raise RestoreError(start.reason)
+        if isinstance(start, Resume) and start.warning:
+            self.log(start.warning)
+        return start
+
+    def _deploy(self, start: StartFresh | Resume | ContinueReserved | None) -> Deployment:
+        """What this attempt's subtasks start from. Later attempts look for the latest checkpoint themselves."""
+        self._materialise_tables()
+        checkpointing = self._definition.checkpointing
+        if isinstance(start, StartFresh) or checkpointing is None:
+            return deploy_fresh(self._definition)
+        if checkpointing.mode is CheckpointMode.AT_MOST_ONCE:
+            return deploy_reserved(self._definition, self._store.reservations())
+        if isinstance(start, Resume) and start.path is not None:
+            storage, checkpoint = open_checkpoint(start.path)
+        else:
+            found = self._store.find_restorable(
+                all_sinks_idempotent=self._definition.all_sinks_idempotent,
+                on_damaged=checkpointing.on_damaged.value,  # type: ignore[arg-type]  # as above
+            )
+            match found:
+                case NothingToRestore():
+                    return deploy_fresh(self._definition)
+                case RefuseRestore(report):
+                    raise JobFailed(report)
+                case FallBack(to, warning, _):
+                    self.log(warning)
+                case RestoreLatest(to):
+                    pass
+            storage, checkpoint = self._store.open(to)
+        self._state.detail = f"from checkpoint {checkpoint.id}"
+        self.log(f"restoring checkpoint {checkpoint.id}")
+        return deploy_restored(
+            self._definition, storage, checkpoint, allow_non_restored_state=self._allow_non_restored_state
+        )
+
+    def _materialise_tables(self) -> None:
+        """A DataFrame is computed once per incarnation: recomputed on restart it might differ (rule 49)."""
+        record = self._store.record()
+        assert record is not None
+        for uid, source in self._definition.sources.items():
+            if isinstance(source, SparkTable):
+                source.materialise(self._table_folder(record.incarnation, uid))
+
+    def _table_folder(self, incarnation: str, uid: str) -> str:
+        name = self._store.layout.table(incarnation, uid)
+        path = self._store.storage.local_path(name)
+        if path is None:
+            path = os.path.join(tempfile.gettempdir(), "cutwater-tables", name)
+        return path
+
+    # --- how it goes on -----------------------------------------------------------------------------------------------
+
+    def _restart_or_raise(self, cause: RootCause) -> None:
+        decision = self._definition.restart.next_restart(self._failures, time.monotonic(), random.random)
+        match decision:
+            case GiveUp(reason):
+                raise _job_failed(cause, f"No restart: {reason}.")
+            case RestartAfter(delay):
+                self.log(f"{cause.message}; restarting in {delay.total_seconds():g} s")
+                self._state.set_status("restarting", cause.message)
+                self._canceled.wait(delay.total_seconds())
+
+    def _wait_for_slots(self, since: float, reason: str) -> None:
+        needed = self._definition.plan.slots_needed
+        while not self._canceled.is_set():
+            if time.monotonic() - since > self._definition.slot_timeout.total_seconds():
+                raise JobFailed(
+                    f"Spark has too few free slots: {needed} are needed at once, {free_slots(self._spark)} are there, and "
+                    f"none came free for {self._definition.slot_timeout}. Free executors or lower the parallelism. ({reason})"
+                )
+            free = free_slots(self._spark)
+            self._state.set_status("waiting", f"waiting for {max(0, needed - free)} of {needed} slots")
+            self._canceled.wait(0.5)
+            if free_slots(self._spark) >= needed:
+                return
+
+    # --- how it ends --------------------------------------------------------------------------------------------------
+
+    def _end(self, end: RunEnd) -> str:
+        checkpointing = self._definition.checkpointing
+        status = end.value
+        if end is RunEnd.CANCELED and checkpointing is not None and checkpointing.on_cancel is OnCancel.DELETE:
+            self._store.mark_ended(RunEnd.DELETED)
+            self._store.delete_checkpoints([each.id for each in self._store.completed()])
+            return status
+        self._store.mark_ended(end)
+        return status
+
+    def _finish(self, status: str, seconds: float) -> None:
+        state, definition = self._state, self._definition
+        progress = state.progress
+        sources = definition.plan.source_subtasks
+        sinks = definition.committing_subtasks()
+        schemas = {name: output.schema for name, output in definition.collected.items()}
+        result = JobResult(
+            status=status,
+            attempts=state.attempts,
+            checkpoints=state.history.counts[CheckpointStatus.COMPLETED],
+            records_in=sum(progress[subtask].records_in for subtask in sources if subtask in progress),
+            records_out=sum(
+                progress[s].counters.get("records_written", progress[s].records_in) for s in sinks if s in progress
+            ),
+            seconds=seconds,
+            _collected=lambda name: self._store.collected(definition.collected[name].uid),
+            _schemas=schemas,
+        )
+        with state.changed:
+            state.result, state.status, state.detail = result, status, ""
+            state.changed.notify_all()
+
+    def _fail(self, failure: JobFailed) -> None:
+        try:
+            self._store.mark_ended(RunEnd.FAILED)
+        except (StorageError, CutwaterError, OSError) as error:
+            self.log(f"the end could not be written down: {error}")
+        with self._state.changed:
+            self._state.failure, self._state.status, self._state.detail = failure, "failed", str(failure)
+            self._state.changed.notify_all()
+
+
+def _job_failed(cause: RootCause, consequence: str) -> JobFailed:
+    trace = f"\n\n{cause.trace}" if cause.trace else ""
+    return JobFailed(f"{cause.message}\n{consequence}{trace}")

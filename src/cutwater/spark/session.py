@@ -1,0 +1,63 @@
+"""Our own local session, for users who bring none."""
+
+import os
+import shutil
+import tempfile
+from importlib.resources import files
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from cutwater.errors import PlanError
+from cutwater.spark.settings import DEFAULT_SLOTS, check_session, spark_conf
+
+
+def local_session(slots_needed: int) -> SparkSession:
+    """The active session if it can run the job, else a new local one with slots enough."""
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    require_java()
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    conf = spark_conf(slots=max(DEFAULT_SLOTS, slots_needed))
+    conf.set("spark.ui.enabled", "false")
+    conf.set("spark.driver.host", "127.0.0.1")
+    conf.set("spark.driver.memory", "2g")
+    conf.set("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={quiet_logging()}")
+    # Not in the system's temporary folder: a cleaner there would fail every later attempt.
+    local = Path(tempfile.mkdtemp(prefix="spark-local-", dir=_state_folder()))
+    conf.set("spark.local.dir", str(local))
+    conf.set("spark.sql.warehouse.dir", str(local / "warehouse"))
+    return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+def quiet_logging() -> str:
+    """Spark tells of every failed attempt at length; the cause is reported by the job itself."""
+    return str(files("cutwater.spark").joinpath("log4j2-quiet.properties"))
+
+
+def _state_folder() -> str:
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cutwater"
+    base.mkdir(parents=True, exist_ok=True)
+    return str(base)
+
+
+def require_java() -> str:
+    """The java that Spark will start; PlanError says how to get one."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    if found is None:
+        raise PlanError(
+            "Spark needs Java 17, and no java was found. On Debian: apt-get install openjdk-17-jre-headless."
+        )
+    return found
+
+
+def refuse_unfit(spark: SparkSession) -> None:
+    problems = check_session(spark)
+    if problems:
+        told = "".join(f"\n  - {problem}" for problem in problems)
+        raise PlanError(
+            f"This Spark session cannot run Cutwater jobs:{told}\n"
+            f"Make the session with SparkSession.builder.config(conf=cw.spark_conf(...)).getOrCreate()."
+        )

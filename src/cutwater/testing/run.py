@@ -1,0 +1,133 @@
+"""``cw.testing.run``: a user's pipeline in this process, with scripted input and a clock that the script moves."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import pyarrow as pa
+
+from cutwater.checkpoint.events import ManualTriggerRequested, RequestId
+from cutwater.checkpoint.job_store import JobStore
+from cutwater.checkpoint.memory_storage import MemoryStorage
+from cutwater.checkpoint.statistics import CheckpointInfo
+from cutwater.config import Checkpointing, memory_storage
+from cutwater.connectors.collect import Collect
+from cutwater.connectors.source import Source
+from cutwater.environment import Environment
+from cutwater.errors import ConfigError, CutwaterError
+from cutwater.operators.collect import CollectOperator
+from cutwater.pipeline import to_graph
+from cutwater.rows import rows_of
+from cutwater.testing.clock import ManualClock
+from cutwater.testing.script import Advance, Checkpoint, Fail, Playback, Script, ScriptedSource
+from cutwater.testing.simulation import Choose, Simulation, first
+
+_NEVER = "3650 days"
+
+
+def run(
+    pipeline: Callable[[Environment], Any],
+    inputs: Mapping[str, Sequence[Any] | Script],
+    *,
+    parallelism: int = 1,
+    environment: Environment | None = None,
+    choose: Choose = first,
+) -> dict[str, list[Any]]:
+    """Run ``pipeline(env)`` to the end of its input; the rows that each sink got, by its uid.
+
+    ``inputs`` replaces sources by uid: a list of rows, or a ``script``. Sinks are replaced by lists; what a FAIL undoes is
+    not in them, just as uncommitted output is not seen. Checkpoints are taken where the script says so, and at the end.
+    """
+    env = environment or Environment(parallelism=parallelism)
+    if env.checkpointing is None:
+        env.checkpointing = Checkpointing(_NEVER, storage=memory_storage("1GB"))
+    pipeline(env)
+    with ExitStack() as stack:
+        playbacks = _replace_sources(env, inputs, stack)
+        names = _replace_sinks(env)
+        definition = env.define("testing", env.parallelism or parallelism)
+        clock = ManualClock()
+        simulation = Simulation(definition, JobStore(MemoryStorage(1 << 30), "testing"), clock, choose)
+        _play(simulation, playbacks, clock)
+        store = simulation.store
+        return {uid: _rows(store.collected(definition.collected[name].uid)) for name, uid in names.items()}
+
+
+def _replace_sources(
+    env: Environment, inputs: Mapping[str, Sequence[Any] | Script], stack: ExitStack
+) -> list[Playback]:
+    graph = to_graph(env.drafts, 1)
+    sources = {
+        node.uid: draft for node, draft in zip(graph.nodes, env.drafts, strict=True) if isinstance(draft.body, Source)
+    }
+    unknown = set(inputs) - set(sources)
+    if unknown:
+        raise ConfigError(f"inputs name {sorted(unknown)}, but the pipeline's sources are {sorted(sources)}.")
+    playbacks = []
+    for uid, given in inputs.items():
+        draft = sources[uid]
+        playback = Playback(given.items if isinstance(given, Script) else list(given))
+        stack.callback(playback.close)
+        draft.body = ScriptedSource(draft.schema, playback)
+        playbacks.append(playback)
+    return playbacks
+
+
+def _replace_sinks(env: Environment) -> dict[str, str]:
+    """From the name of the list that takes a sink's rows to the sink's uid."""
+    graph = to_graph(env.drafts, 1)
+    names: dict[str, str] = {}
+    for node, draft in zip(graph.nodes, env.drafts, strict=True):
+        if draft.sink is not None:
+            name = draft.sink.name if isinstance(draft.sink, Collect) else node.uid
+            draft.sink = Collect(name)
+            draft.body = CollectOperator(draft.schema)
+            draft.uid = node.uid
+            names[name] = node.uid.removeprefix("collect-") if name == node.uid.removeprefix("collect-") else node.uid
+    return names
+
+
+def _play(simulation: Simulation, playbacks: Sequence[Playback], clock: ManualClock) -> None:
+    """Run until nothing moves; then the first mark that a source waits at happens, and so on to the end."""
+    requests = 0
+    while True:
+        simulation.run_until_idle()
+        if simulation.finished:
+            return
+        waiting = next((playback for playback in playbacks if playback.mark is not None), None)
+        match waiting.mark if waiting is not None else None:
+            case None:
+                if not simulation.advance_to_next_timer():
+                    raise CutwaterError("The pipeline stands still: no source has more input, and nothing is due.")
+            case Checkpoint():
+                requests += 1
+                _take_checkpoint(simulation, RequestId(requests))
+                _pass(waiting)
+            case Fail():
+                _pass(waiting)
+                simulation.crash()
+            case Advance(by):
+                _pass(waiting)
+                clock.advance(by.total_seconds())
+
+
+def _take_checkpoint(simulation: Simulation, request: RequestId) -> None:
+    simulation.driver.handle(ManualTriggerRequested(request))
+    simulation.run_until_idle()
+    answer = simulation.answers.get(request)
+    if not isinstance(answer, CheckpointInfo):
+        raise CutwaterError(f"CHECKPOINT did not complete: {answer or 'nothing moves any more'}")
+
+
+def _pass(playback: Playback | None) -> None:
+    assert playback is not None
+    playback.pass_mark()
+
+
+def _rows(parts: Sequence[bytes]) -> list[Any]:
+    rows: list[Any] = []
+    for part in parts:
+        with pa.ipc.open_stream(pa.BufferReader(pa.py_buffer(part))) as reader:
+            for batch in reader:
+                rows.extend(rows_of(batch))
+    return rows

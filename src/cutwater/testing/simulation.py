@@ -1,0 +1,253 @@
+"""A whole job in one process and one thread, one step at a time, in the order that ``choose`` decides."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import cloudpickle  # type: ignore[import-untyped]  # ships no types
+
+from cutwater.checkpoint.damage import RestoreLatest
+from cutwater.checkpoint.events import RequestId
+from cutwater.checkpoint.job_store import JobStore
+from cutwater.checkpoint.start import StartFresh
+from cutwater.checkpoint.statistics import CheckpointHistory, CheckpointInfo
+from cutwater.config import CheckpointMode
+from cutwater.control.messages import CollectedRows, Hello, PrintedLines, ToDriver, ToSubtask
+from cutwater.errors import CutwaterError
+from cutwater.flow.ids import CheckpointId, SubtaskId
+from cutwater.graph.plan import RelayPlace, SubtaskPlace
+from cutwater.job.attempt import AttemptDriver
+from cutwater.job.definition import JobDefinition
+from cutwater.job.deployment import Deployment, deploy_fresh, deploy_reserved, deploy_restored, state_from
+from cutwater.subtask.operator_subtask import OperatorSubtask
+from cutwater.subtask.relay import Relay
+from cutwater.subtask.setup import SubtaskSetup
+from cutwater.subtask.source_subtask import SourceSubtask
+from cutwater.subtask.subtask import Subtask
+from cutwater.testing.actors import (
+    BackgroundQueues,
+    DriverQueue,
+    LoopActor,
+    ReaderActor,
+    RelayActor,
+    SimulatedIO,
+    SimulatedWriter,
+)
+from cutwater.testing.clock import ManualClock
+from cutwater.testing.exchange import Exchange
+
+Choose = Callable[[int], int]
+"""Given how many things could happen next, which one does."""
+Action = Callable[[], None]
+
+
+def first(_: int) -> int:
+    return 0
+
+
+class Simulation:
+    """``step`` until ``finished``. ``crash`` loses everything but the store, as SIGKILL of every process would."""
+
+    def __init__(
+        self,
+        definition: JobDefinition,
+        store: JobStore,
+        clock: ManualClock,
+        choose: Choose = first,
+        buffer_rows: int = 4,
+    ) -> None:
+        self._definition = definition
+        self.store = store
+        self._clock = clock
+        self._choose = choose
+        self._buffer_rows = buffer_rows
+        self.history = CheckpointHistory()
+        self.answers: dict[RequestId, CheckpointInfo | str] = {}
+        self.printed_lines: list[str] = []
+        self.logged: list[str] = []
+        self.attempts = 0
+        self.start_attempt(StartFresh("the simulation begins"))
+
+    # --- AttemptEvents ------------------------------------------------------------------------------------------------
+
+    def checkpoint_ended(self, info: CheckpointInfo) -> None:
+        """Stands in ``history``."""
+
+    def request_ended(self, request: RequestId, outcome: CheckpointInfo | str) -> None:
+        self.answers[request] = outcome
+
+    def printed(self, lines: Sequence[str]) -> None:
+        self.printed_lines.extend(lines)
+
+    def log(self, line: str) -> None:
+        self.logged.append(line)
+
+    # --- attempts -----------------------------------------------------------------------------------------------------
+
+    def start_attempt(self, start: StartFresh | None = None) -> None:
+        self.attempts += 1
+        record = self.store.acquire_attempt(start)
+        self.store.delete_leftovers()
+        plan = self._definition.plan
+        self._exchange = Exchange([len(level) for level in plan.levels], self._buffer_rows)
+        self._to_driver: dict[SubtaskId, deque[ToDriver]] = {subtask: deque() for subtask in plan.subtasks}
+        self._to_subtask: dict[SubtaskId, deque[ToSubtask]] = {subtask: deque() for subtask in plan.subtasks}
+        self._io = DriverQueue()
+        self.driver = AttemptDriver(
+            self._definition,
+            self.store,
+            record.attempt,
+            self.history,
+            self._deployment(fresh=start is not None),
+            send=lambda subtask, message: self._to_subtask[subtask].append(message),
+            io=SimulatedIO(self._io),
+            clock=self._clock,
+            events=self,
+        )
+        self.subtasks: dict[SubtaskId, Subtask] = {}
+        self._backgrounds: dict[SubtaskId, BackgroundQueues] = {}
+        self._loops: list[LoopActor] = []
+        self._readers: list[ReaderActor] = []
+        self._relays: list[RelayActor] = []
+        self._attempt, self._incarnation = record.attempt, record.incarnation
+        for level, places in enumerate(plan.levels):
+            for partition, place in enumerate(places):
+                match place:
+                    case RelayPlace():
+                        relay = Relay(plan.relay_hops(level, place))
+                        self._relays.append(RelayActor(relay, self._exchange, level, partition))
+                    case SubtaskPlace(subtask):
+                        self._deploy(subtask, level, partition)
+
+    def _deployment(self, *, fresh: bool) -> Deployment:
+        checkpointing = self._definition.checkpointing
+        if fresh or checkpointing is None:
+            return deploy_fresh(self._definition)
+        if checkpointing.mode is CheckpointMode.AT_MOST_ONCE:
+            return deploy_reserved(self._definition, self.store.reservations())
+        found = self.store.find_restorable(all_sinks_idempotent=False, on_damaged="fail")
+        if not isinstance(found, RestoreLatest):
+            return deploy_fresh(self._definition)
+        storage, checkpoint = self.store.open(found.to)
+        return deploy_restored(self._definition, storage, checkpoint, allow_non_restored_state=False)
+
+    def _deploy(self, subtask: SubtaskId, level: int, partition: int) -> None:
+        """Build one subtask and let it report in; its state arrives as on Spark, through Deploy."""
+        definition, plan = self._definition, self._definition.plan
+        self.driver.on_message(subtask, Hello("simulation", 0, 0.0))
+        deploy = self._to_subtask[subtask].popleft()
+        vertex = cloudpickle.loads(cloudpickle.dumps(plan.vertex(subtask.vertex)))
+        setup = SubtaskSetup(
+            job=definition.name,
+            incarnation=self._incarnation,
+            attempt=self._attempt,
+            subtask=subtask,
+            vertex=vertex,
+            max_parallelism=plan.max_parallelism,
+            inputs=plan.input_channels(subtask),
+            routes=plan.output_routes(subtask),
+            input_schemas=definition.schemas,
+            backend=definition.backend,
+            checkpointed=definition.checkpointing is not None,
+            guarantee=definition.guarantee,
+            limits=definition.limits,
+        )
+        background = BackgroundQueues()
+        kind = SourceSubtask if vertex.is_source else OperatorSubtask
+        built = kind(
+            setup,
+            state_from(deploy),  # type: ignore[arg-type]  # the first message is always Deploy
+            send=self._to_driver[subtask].append,
+            background=background,
+            writer=SimulatedWriter(self.store.storage, self.store.layout.checkpoints, subtask, self._attempt),
+            clock=self._clock,
+        )
+        self.subtasks[subtask] = built
+        self._backgrounds[subtask] = background
+        built.open(_Port(self._to_driver[subtask]))
+        self._loops.append(LoopActor(built, self._exchange, level, partition, self._clock))
+        if isinstance(built, OperatorSubtask):
+            self._readers.append(ReaderActor(self._exchange.inlet(level, partition), built.intake))
+
+    def crash(self) -> None:
+        """Every process dies at once; the next attempt begins from the store."""
+        self.driver.end("crash")
+        self.start_attempt()
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    @property
+    def finished(self) -> bool:
+        return self.driver.finishing and all(loop.ended for loop in self._loops)
+
+    def step(self) -> bool:
+        """One thing happens; False: nothing can happen until time passes or somebody asks for something."""
+        actions = self._actions()
+        if not actions:
+            return False
+        actions[self._choose(len(actions))]()
+        if self.driver.failure is not None:
+            raise CutwaterError(f"The attempt failed: {self.driver.failure.message}")
+        return True
+
+    def advance_to_next_timer(self) -> bool:
+        """Move the clock to the next moment at which something is due; False: nothing is."""
+        times = [loop.resting_until for loop in self._loops] + [self.driver.next_tick]
+        due = [moment for moment in times if moment is not None]
+        if not due:
+            return False
+        self._clock.advance(max(0.0, min(due) - self._clock.monotonic()) + 1e-6)
+        return True
+
+    def run_until_idle(self, most_steps: int = 1_000_000) -> None:
+        for _ in range(most_steps):
+            if not self.step():
+                return
+        raise CutwaterError(f"The simulation did not come to rest within {most_steps} steps.")
+
+    def _actions(self) -> list[Action]:
+        actions: list[Action] = []
+        for reader in self._readers:
+            if reader.holds_row:
+                if reader.offer_in_hand():
+                    # Placing it is not a choice: the reader thread tries again as soon as there is room.
+                    actions.append(_nothing)
+            else:
+                actions.extend(_take(reader, sender) for sender in reader.senders())
+        actions.extend(loop.step for loop in self._loops if loop.ready())
+        actions.extend(relay.step for relay in self._relays if relay.ready())
+        for background in self._backgrounds.values():
+            actions.extend(queue.step for queue in (background.snapshots, background.commits) if queue.ready)
+        actions.extend(self._deliver_up(subtask) for subtask, queue in self._to_driver.items() if queue)
+        actions.extend(self._deliver_down(subtask) for subtask, queue in self._to_subtask.items() if queue)
+        if self._io.ready:
+            actions.append(self._io.step)
+        if self.driver.next_tick is not None and self._clock.monotonic() >= self.driver.next_tick:
+            actions.append(self.driver.tick)
+        return actions
+
+    def _deliver_up(self, subtask: SubtaskId) -> Action:
+        return lambda: self.driver.on_message(subtask, self._to_driver[subtask].popleft())
+
+    def _deliver_down(self, subtask: SubtaskId) -> Action:
+        return lambda: self.subtasks[subtask].on_message(self._to_subtask[subtask].popleft())
+
+
+def _nothing() -> None:
+    """A step in which only the reader moved."""
+
+
+def _take(reader: ReaderActor, sender: int) -> Action:
+    return lambda: reader.take_from(sender)
+
+
+class _Port:
+    """The operators' way to the driver."""
+
+    def __init__(self, queue: "deque[ToDriver]") -> None:
+        self._queue = queue
+
+    def collected(self, uid: str, checkpoint: CheckpointId, writer: int, rows: bytes) -> None:
+        self._queue.append(CollectedRows(uid, checkpoint, writer, (rows,)))
+
+    def printed(self, lines: Sequence[str]) -> None:
+        self._queue.append(PrintedLines(tuple(lines)))
