@@ -1,7 +1,9 @@
 """Functions of the user with state by key: keyed process and reduce."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
+from types import GeneratorType
 from typing import Any
 
 import pyarrow as pa
@@ -64,7 +66,9 @@ class KeyedProcessOperator(ContextFunction):
             for key, ctx.timestamp, row in zip(keys_of(batch, self.keys), self._times_of(batch), rows_of(batch)):  # noqa: B905
                 states.key = ctx.key = key
                 found = process(row, ctx)
-                if found is not None:
+                if type(found) is GeneratorType:
+                    extend(found)
+                elif found is not None:
                     extend(several(found))
         except Exception as error:
             raise user_error(error, self.where, row) from error
@@ -196,9 +200,17 @@ def key_schema(schema: pa.Schema, keys: Sequence[str], where: str) -> pa.Schema:
 def keys_of(batch: pa.RecordBatch, keys: Sequence[str]) -> Iterable[Any]:
     """Each row's key as state knows it and ``ctx.key`` shows it: the value, or a row when there are several columns."""
     if len(keys) == 1:
-        return values_of(batch.column(keys[0]))
-    columns = zip(*[values_of(batch.column(name)) for name in keys], strict=True)
+        return _key_values(batch.column(keys[0]))
+    columns = zip(*[_key_values(batch.column(name)) for name in keys], strict=True)
     return map(tuple.__new__, repeat(row_type(tuple(keys))), columns)
+
+
+def _key_values(column: "pa.Array[Any]") -> list[Any]:
+    values = values_of(column)
+    if pa.types.is_floating(column.type):
+        # NaN is one key like any other, but a dict finds it only when it is the same object
+        return [math.nan if value != value else value for value in values]
+    return values
 
 
 def opened_store(ctx: OperatorContext) -> KeyedStateStore:

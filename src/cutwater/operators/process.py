@@ -1,6 +1,7 @@
 """A function of the user that is called for each row with a context, and may have side outputs."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import GeneratorType
 from typing import Any
 
 import pyarrow as pa
@@ -77,16 +78,21 @@ class ProcessOperator(ContextFunction):
         try:
             for row in rows_of(batch):
                 found = process(row, ctx)
-                if found is not None:
+                if type(found) is GeneratorType:
+                    results.extend(found)
+                elif found is not None:
                     results.extend(several(found))
         except Exception as error:
             raise user_error(error, self.where, row) from error
         self._emit(results, out)
 
 
+_ONE = (str, bytes, dict, Row)
+
+
 def several(found: Iterable[Any]) -> Iterable[Any]:
     """What ``process`` gave, unless it is one row where a list of rows is meant: iterating it would tear it apart."""
-    if isinstance(found, str | bytes | dict | Row):
+    if isinstance(found, _ONE):
         raise TypeError(
             f"process returned {shortened(found)}, a single {type(found).__name__}: yield it, or return a list of results"
         )

@@ -43,7 +43,7 @@ class Collected:
 
 
 class NoDriver:
-    def collected(self, uid: str, checkpoint: CheckpointId, rows: bytes) -> None:
+    def collected(self, uid: str, checkpoint: CheckpointId, writer: int, rows: bytes) -> None:
         raise AssertionError("nothing is collected")
 
     def printed(self, lines: Sequence[str]) -> None:
@@ -174,6 +174,14 @@ def test_rescaling_gives_each_key_to_exactly_one_new_owner() -> None:
     assert restored_low & restored_high == set()
     assert restored_low
     assert restored_high
+
+
+def test_nan_is_one_key() -> None:
+    total = KeyedReduce(lambda total, row: (row.x, total.n + row.n), ["x"])
+    harness = Harness(total, schema=arrow_schema("x double, n long"))
+    nan = float("nan")
+    assert [n for _, n in harness.feed((nan, 1), (-nan, 2), (1.0, 5))] == [1, 3, 5]
+    assert [n for _, n in harness.feed((nan, 4))] == [7]
 
 
 def test_several_key_columns_make_a_row() -> None:

@@ -43,7 +43,7 @@ class NoBackend:
 
 
 class NoDriver:
-    def collected(self, uid: str, checkpoint: CheckpointId, rows: bytes) -> None:
+    def collected(self, uid: str, checkpoint: CheckpointId, writer: int, rows: bytes) -> None:
         raise AssertionError("nothing is collected")
 
     def printed(self, lines: Sequence[str]) -> None:

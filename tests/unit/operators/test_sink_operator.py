@@ -98,7 +98,7 @@ class Driver:
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def collected(self, uid: str, checkpoint: CheckpointId, rows: bytes) -> None:
+    def collected(self, uid: str, checkpoint: CheckpointId, writer: int, rows: bytes) -> None:
         raise AssertionError("nothing is collected")
 
     def printed(self, lines: Sequence[str]) -> None:
