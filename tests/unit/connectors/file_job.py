@@ -21,7 +21,10 @@ CHECKPOINTS = 2
 
 
 class DyingDisk(Disk):
-    """Counts what it is asked for, and kills its process before step ``die_at``."""
+    """Counts what it is asked for, and kills its process before step ``die_at``.
+
+    Nothing is really synced: the death of a process loses no page of the kernel's, and hundreds of syncs take minutes.
+    """
 
     def __init__(self, die_at: int | None = None) -> None:
         self.steps = 0
@@ -44,11 +47,11 @@ class DyingDisk(Disk):
 
     def sync_file(self, path: Path) -> None:
         self.step()
-        super().sync_file(path)
+        assert path.is_file()
 
     def sync_folder(self, path: Path) -> None:
         self.step()
-        super().sync_folder(path)
+        assert path.is_dir()
 
     def rename(self, source: Path, target: Path) -> None:
         self.step()
@@ -133,6 +136,7 @@ def rows(checkpoint: int, first: int, count: int) -> pa.RecordBatch:
 
 def serve() -> None:
     """Runs a job per line of input in a fork of this process, which has everything imported; answers with its status."""
+    rows(0, 0, 1).to_pandas()  # the first touch of pandas takes seconds; not in every child
     for line in sys.stdin:
         target, form, attempt, die_at = json.loads(line)
         child = os.fork()
