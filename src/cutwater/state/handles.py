@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -60,7 +61,8 @@ class Handle:
         self._copy_out = handing_out(data_type)
         self._queue: deque[tuple[Milliseconds, Any]] = deque()
         if ttl is not None:
-            self._queue.extend((self._expiry(entry), key) for key, entry in table.items())
+            restored = [(self._expiry(entry), key) for key, entry in table.items()]
+            self._queue.extend(sorted(restored, key=itemgetter(0)))
 
     def clear(self) -> None:
         """Forget everything under the current key."""

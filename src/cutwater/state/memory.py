@@ -59,12 +59,13 @@ class MemoryStore:
         return [table.freeze() for table in self._tables.values()]
 
     def restore(self, name: str, batches: Iterable[pa.RecordBatch]) -> None:
+        table = self._tables.get(name)
         for batch in batches:
             own = self._own(batch)
-            if table := self._tables.get(name):
-                self._restore_into(table, own)
-            else:
+            if table is None:
                 self._early.setdefault(name, []).append(own)
+            else:
+                self._restore_into(table, own)
 
     def tend(self) -> None:
         for table in self._tables.values():

@@ -1,0 +1,358 @@
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cutwater.errors import ConfigError, DataError, RestoreError, SchemaError
+from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.state.descriptors import (
+    AggregatingState,
+    BoundStates,
+    ListState,
+    MapState,
+    ReducingState,
+    ValueState,
+    bind_states,
+    declared_states,
+)
+from cutwater.state.memory import Memory, MemoryStore
+
+KEYS = pa.schema([("user", pa.string())])
+ALL_GROUPS = KeyGroupRange(0, 127)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = 1_000
+
+    def __call__(self) -> int:
+        return self.time
+
+
+class Everything:
+    flag = ValueState("boolean")
+    row = ValueState("struct<a:int,tags:array<string>>")
+    names = ListState("string")
+    scores = MapState("string", "double")
+    total = ReducingState("long", lambda a, b: a + b)
+    average = AggregatingState(
+        "struct<sum:double,n:long>",
+        create=lambda: (0.0, 0),
+        add=lambda acc, x: (acc.sum + x, acc.n + 1) if hasattr(acc, "sum") else (acc[0] + x, acc[1] + 1),
+        result=lambda acc: acc.sum / acc.n,
+    )
+
+
+class Expiring:
+    value = ValueState("int", ttl="1s")
+    items = ListState("int", ttl="1s")
+    entries = MapState("string", "int", ttl="1s")
+
+
+def open_store(groups: KeyGroupRange = ALL_GROUPS) -> MemoryStore:
+    return Memory().open("uid", groups, 128)
+
+
+def bound(function: Any, store: MemoryStore | None = None, clock: Clock | None = None) -> BoundStates:
+    states = bind_states(function, store or open_store(), "my-uid", KEYS, clock or Clock())
+    states.key = "ann"
+    return states
+
+
+def test_a_value_belongs_to_the_current_key() -> None:
+    function = Everything()
+    states = bound(function)
+    assert function.flag.value is None
+    function.flag.value = True
+    states.key = "bob"
+    assert function.flag.value is None
+    states.key = "ann"
+    assert function.flag.value is True
+    function.flag.clear()
+    assert function.flag.value is None
+    function.flag.value = False
+    function.flag.value = None
+    assert function.flag.value is None
+
+
+def test_two_instances_do_not_share_state() -> None:
+    one, two = Everything(), Everything()
+    bound(one)
+    bound(two)
+    one.flag.value = True
+    assert two.flag.value is None
+
+
+def test_a_list_is_appended_extended_iterated_and_cleared() -> None:
+    function = Everything()
+    states = bound(function)
+    function.names.append("x")
+    function.names.extend(["y", "z"])
+    assert list(function.names) == ["x", "y", "z"]
+    assert len(function.names) == 3
+    states.key = "bob"
+    assert list(function.names) == []
+    assert len(function.names) == 0
+    states.key = "ann"
+    function.names.clear()
+    assert list(function.names) == []
+
+
+def test_a_map_behaves_like_a_dict() -> None:
+    function = Everything()
+    bound(function)
+    scores = function.scores
+    scores["a"] = 1.5
+    scores["b"] = 2
+    assert scores["b"] == 2.0
+    assert scores.get("c") is None
+    assert scores.get("c", 7) == 7
+    assert "a" in scores
+    assert "c" not in scores
+    assert scores.items() == [("a", 1.5), ("b", 2.0)]
+    for key in scores:
+        del scores[key]
+    assert len(scores) == 0
+    with pytest.raises(KeyError):
+        scores["a"]
+    with pytest.raises(KeyError):
+        del scores["a"]
+
+
+def test_reducing_and_aggregating_states_fold_what_is_added() -> None:
+    function = Everything()
+    bound(function)
+    assert function.total.value is None
+    assert function.average.value is None
+    for x in (1, 2, 6):
+        function.total.add(x)
+        function.average.add(x)
+    assert function.total.value == 9
+    assert function.average.value == 3.0
+
+
+def test_a_struct_value_is_a_row_and_what_is_handed_out_is_a_copy() -> None:
+    function = Everything()
+    bound(function)
+    tags = ["x"]
+    function.row.value = {"a": 1, "tags": tags}
+    tags.append("later")
+    assert function.row.value.a == 1
+    assert function.row.value["tags"] == ["x"]
+    function.row.value.tags.append("elsewhere")
+    assert function.row.value == (1, ["x"])
+    function.row.value = (2, ["y"])
+    assert function.row.value.tags == ["y"]
+
+
+@pytest.mark.parametrize(
+    ("data_type", "wrong"),
+    [
+        ("boolean", 1),
+        ("int", 2**31),
+        ("int", 1.5),
+        ("int", True),
+        ("byte", 128),
+        ("long", "1"),
+        ("double", "1.0"),
+        ("float", 1e300),
+        ("string", 5),
+        ("string", "\ud800"),
+        ("binary", "text"),
+        ("date", dt.datetime(2024, 1, 1)),  # noqa: DTZ001 (a naive one is meant)
+        ("timestamp", dt.datetime(2024, 1, 1)),  # noqa: DTZ001
+        ("timestamp", "2024-01-01"),
+        ("decimal(4,2)", Decimal("123.45")),
+        ("array<int>", "12"),
+        ("array<int>", [1, "2"]),
+        ("map<string,int>", {"a": "b"}),
+        ("struct<a:int>", {"b": 1}),
+        ("struct<a:int>", (1, 2)),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_at_the_write_with_uid_state_and_value(data_type: str, wrong: Any) -> None:
+    function = type("Function", (), {"amount": ValueState(data_type)})()
+    bound(function)
+    with pytest.raises(DataError) as refused:
+        function.amount.value = wrong
+    assert "my-uid" in str(refused.value)
+    assert "'amount'" in str(refused.value)
+    assert repr(wrong)[:20] in str(refused.value)
+    assert function.amount.value is None
+
+
+def test_a_wrong_map_key_and_list_element_are_refused() -> None:
+    function = Everything()
+    bound(function)
+    with pytest.raises(DataError, match="'scores', the type of its keys, is string, which cannot hold 5"):
+        function.scores[5] = 1.0
+    with pytest.raises(DataError, match="'names' is string, which cannot hold 7"):
+        function.names.extend(["ok", 7])
+    assert list(function.names) == [], "all or nothing"
+
+
+VALUES: list[tuple[str, Any]] = [
+    ("boolean", False),
+    ("byte", -128),
+    ("long", 2**63 - 1),
+    ("float", 0.1),
+    ("double", 0.1),
+    ("decimal(10,2)", Decimal("1.5")),
+    ("string", "grüße"),
+    ("binary", b"\0"),
+    ("date", dt.date(2024, 2, 29)),
+    ("timestamp", dt.datetime(2024, 2, 29, 12, 0, 0, 1, tzinfo=dt.timezone(dt.timedelta(hours=2)))),
+    ("timestamp_ntz", dt.datetime(2024, 2, 29, 12)),  # noqa: DTZ001 (a naive one is meant)
+    ("array<array<int>>", [[1, None], None, []]),
+    ("map<string,array<int>>", {"a": [1], "b": None}),
+    ("struct<a:int,b:struct<c:string>>", (1, ("x",))),
+]
+
+
+@pytest.mark.parametrize(("data_type", "value"), VALUES, ids=[case[0] for case in VALUES])
+def test_a_value_is_the_same_after_a_restore(data_type: str, value: Any) -> None:
+    kind = type(
+        "Function", (), {"v": ValueState(data_type), "l": ListState(data_type), "m": MapState("int", data_type)}
+    )
+    function, store = kind(), open_store()
+    bound(function, store)
+    function.v.value = value
+    function.l.append(value)
+    function.m[1] = value
+    restored, fresh = kind(), open_store()
+    for frozen in store.freeze():
+        fresh.restore(frozen.name, frozen.batches())
+    bound(restored, fresh)
+    assert restored.v.value == function.v.value
+    assert list(restored.l) == list(function.l)
+    assert restored.m.items() == function.m.items()
+    assert type(restored.v.value) is type(function.v.value)
+
+
+def test_state_written_after_a_freeze_is_not_in_the_snapshot() -> None:
+    function, store = Everything(), open_store()
+    bound(function, store)
+    function.names.append("before")
+    function.scores["k"] = 1.0
+    frozen = {table.name: table for table in store.freeze()}
+    function.names.append("after")
+    function.scores["k"] = 2.0
+    assert [row["names"] for batch in frozen["names"].batches() for row in batch.to_pylist()] == [["before"]]
+    assert [row["scores"] for batch in frozen["scores"].batches() for row in batch.to_pylist()] == [[("k", 1.0)]]
+    assert list(function.names) == ["before", "after"]
+
+
+def test_expired_values_elements_and_entries_are_gone_and_a_write_renews() -> None:
+    function, clock = Expiring(), Clock()
+    bound(function, clock=clock)
+    function.value.value = 1
+    function.items.append(1)
+    function.entries["a"] = 1
+    clock.time += 600
+    assert function.value.value == 1
+    function.value.value = 2
+    function.items.append(2)
+    function.entries["b"] = 2
+    clock.time += 600
+    assert function.value.value == 2
+    assert list(function.items) == [2]
+    assert len(function.items) == 1
+    assert function.entries.items() == [("b", 2)]
+    assert "a" not in function.entries
+    clock.time += 600
+    assert function.value.value is None
+    assert list(function.items) == []
+
+
+def test_expired_keys_are_dropped_by_tending_also_after_a_restore() -> None:
+    function, clock, store = Expiring(), Clock(), open_store()
+    states = bound(function, store, clock)
+    for i in range(100):
+        states.key = str(i)
+        function.value.value = i
+        function.items.append(i)
+        function.entries["x"] = i
+    clock.time += 500
+    states.key = "7"
+    function.value.value = 8
+    fresh, restored = open_store(), Expiring()
+    for frozen in store.freeze():
+        fresh.restore(frozen.name, frozen.batches())
+    restored_states = bound(restored, fresh, clock)
+    clock.time += 600
+    restored_states.tend()
+    left = {table.name: sum(batch.num_rows for batch in table.batches()) for table in fresh.freeze()}
+    assert left == {"value": 1, "items": 0, "entries": 0}
+    restored_states.key = "7"
+    assert restored.value.value == 8
+    clock.time += 600
+    restored_states.tend()
+    assert sum(batch.num_rows for batch in fresh.freeze()[0].batches()) == 0
+
+
+def test_nan_is_one_key() -> None:
+    function = Everything()
+    states = bind_states(function, open_store(), "uid", pa.schema([("x", pa.float64())]), Clock())
+    states.key = float("nan")
+    function.total.add(1)
+    states.key = -float("nan")
+    function.total.add(1)
+    assert function.total.value == 2
+
+
+def test_a_restore_keeps_only_rows_of_its_own_key_groups() -> None:
+    function, store = Everything(), open_store()
+    states = bound(function, store)
+    for i in range(100):
+        states.key = str(i)
+        function.total.add(i)
+    totals: list[int] = []
+    for groups in (KeyGroupRange(0, 63), KeyGroupRange(64, 127)):
+        half = open_store(groups)
+        for frozen in store.freeze():
+            half.restore(frozen.name, frozen.batches())
+        bound(Everything(), half)
+        rows = [r for t in half.freeze() if t.name == "total" for b in t.batches() for r in b.to_pylist()]
+        assert all(row["key_group"] in groups for row in rows)
+        totals += [row["total"] for row in rows]
+    assert sorted(totals) == list(range(100))
+
+
+def test_a_restore_into_another_type_names_uid_state_and_both_types() -> None:
+    function, store = Everything(), open_store()
+    bound(function, store)
+    function.total.add(1)
+    (stored,) = [table for table in store.freeze() if table.name == "total"]
+    fresh = open_store()
+    fresh.restore("total", stored.batches())
+    changed = type("Changed", (), {"total": ValueState("string")})()
+    with pytest.raises(
+        RestoreError, match=r"uid: state 'total', column 'total': the program declares string, .* int64"
+    ):
+        bound(changed, fresh)
+
+
+def test_state_outside_of_a_keyed_call_says_where_it_may_be_used() -> None:
+    with pytest.raises(ConfigError, match=r"Everything\.flag can be used in process and on_timer only"):
+        Everything().flag.value  # noqa: B018
+
+
+def test_declarations_are_checked_when_they_are_written() -> None:
+    with pytest.raises(SchemaError, match="ValueState's type"):
+        ValueState("nonsense")
+    with pytest.raises(ConfigError, match="ValueState's ttl=5"):
+        ValueState("int", ttl=5)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="cannot be a map's key"):
+        MapState("array<int>", "int")
+
+
+def test_states_are_found_on_bases_and_may_be_overridden() -> None:
+    class Child(Everything):
+        flag = ValueState("string")
+        names = None
+
+    found = declared_states(Child)
+    assert list(found) == ["row", "scores", "total", "average", "flag"]
+    assert found["flag"].type == pa.string()

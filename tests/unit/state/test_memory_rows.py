@@ -1,0 +1,135 @@
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutwater.flow.hashing import hash_arrays, key_groups
+from cutwater.state.frozen import FrozenTable
+from cutwater.state.memory_rows import MERGE_STEP, MemoryRowTable
+
+KEYS = pa.schema([("user", pa.string())])
+
+
+def table_of(value: pa.DataType, keys: pa.Schema = KEYS) -> MemoryRowTable:
+    return MemoryRowTable("uid", "seen", keys, value, 128)
+
+
+def content(frozen: FrozenTable) -> dict[Any, Any]:
+    rows: Iterator[Any] = (row for batch in frozen.batches() for row in batch.to_pylist())
+    return {row["user"]: row["seen"] for row in rows}
+
+
+keys = st.sampled_from("abcdef")
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), keys, st.integers(0, 99)),
+        st.tuples(st.just("put"), keys, st.integers(0, 99)),
+        st.tuples(st.just("delete"), keys, st.none()),
+        st.tuples(st.sampled_from(["freeze", "release", "tend"]), st.none(), st.none()),
+    ),
+    max_size=60,
+)
+
+
+@given(steps)
+def test_frozen_content_is_that_of_the_cut_whatever_is_written_later(script: list[tuple[str, Any, Any]]) -> None:
+    table = table_of(pa.list_(pa.int64()))
+    model: dict[str, list[int]] = {}
+    frozen: list[tuple[FrozenTable, dict[str, list[int]]]] = []
+    for step, key, number in script:
+        match step:
+            case "append":
+                owned = table.own(key, list)
+                if owned is None:
+                    table.put(key, [number])
+                else:
+                    owned.append(number)
+                model[key] = [*model.get(key, []), number]
+            case "put":
+                table.put(key, [number])
+                model[key] = [number]
+            case "delete":
+                table.delete(key)
+                model.pop(key, None)
+            case "freeze":
+                frozen.append((table.freeze(), {k: list(v) for k, v in model.items()}))
+            case "release" if frozen:
+                old, at_cut = frozen.pop(0)
+                assert content(old) == at_cut
+                old.release()
+            case "tend":
+                table.tend()
+        assert {k: table.get(k) for k in "abcdef" if table.get(k) is not None} == model
+        assert dict(table.items()) == model
+    for old, at_cut in frozen:
+        assert content(old) == at_cut
+
+
+def test_layers_are_merged_into_one_again_in_bounded_steps() -> None:
+    table = table_of(pa.int64())
+    for i in range(3 * MERGE_STEP):
+        table.put(str(i), i)
+    frozen = table.freeze()
+    for i in range(3 * MERGE_STEP):
+        table.put(str(i), -i)
+    table.tend()
+    assert len(table._below) == 1, "nothing is merged while the snapshot is read"
+    assert content(frozen)["5"] == 5
+    frozen.release()
+    table.tend()
+    assert len(table._below) == 1, "one step does not merge everything"
+    for _ in range(10):
+        table.tend()
+    assert table._below == ()
+    assert table.get("5") == -5
+    assert len(dict(table.items())) == 3 * MERGE_STEP
+
+
+def test_a_freeze_without_changes_adds_no_layer() -> None:
+    table = table_of(pa.int64())
+    table.put("a", 1)
+    snapshots = [table.freeze() for _ in range(20)]
+    assert len(table._below) == 1
+    assert all(content(frozen) == {"a": 1} for frozen in snapshots)
+
+
+def test_rows_that_are_read_in_another_thread_do_not_see_the_loop_writing() -> None:
+    table = table_of(pa.int64())
+    names = [f"user{i}" for i in range(5_000)]
+    results: list[tuple[int, set[int], int]] = []
+
+    def read(frozen: FrozenTable, expected: int) -> None:
+        found = content(frozen)
+        results.append((expected, set(found.values()), len(found)))
+        frozen.release()
+
+    readers: list[threading.Thread] = []
+    for round_number in range(20):
+        for name in names:
+            table.put(name, round_number)
+        table.tend()
+        if round_number % 2:
+            readers.append(threading.Thread(target=read, args=(table.freeze(), round_number)))
+            readers[-1].start()
+    for reader in readers:
+        reader.join(60)
+    assert sorted(results) == [(n, {n}, 5_000) for n in range(1, 20, 2)]
+
+
+def test_a_restored_table_equals_the_stored_one_key_groups_included() -> None:
+    schema = pa.schema([("seen", pa.string()), ("n", pa.int32())])
+    value = pa.struct([("a", pa.int64()), ("tags", pa.map_(pa.string(), pa.int64()))])
+    table = table_of(value, schema)
+    table.put(("x", 1), (1, {"t": 1}))
+    table.put((None, 2), (None, {}))
+    stored = list(table.freeze().batches())
+    assert stored[0].schema.names == ["seen", "n", "seen_", "key_group"]
+    groups = key_groups(hash_arrays(stored[0].columns[:2], 2), 128)
+    assert stored[0].column("key_group").to_pylist() == groups.tolist()
+    restored = table_of(value, schema)
+    restored.restore(stored)
+    assert restored.get(("x", 1)) == (1, {"t": 1})
+    assert list(restored.freeze().batches()) == stored
