@@ -70,6 +70,15 @@ class Environment:
         self.slot_timeout: timedelta = parse_duration("slot_timeout", slot_timeout)
         self.drafts: list[Draft] = []
 
+    @property
+    def spark(self) -> "SparkSession":
+        """The session that jobs of this environment run on; a local one is started if there is none yet."""
+        if self._spark is None:
+            from cutwater.spark.session import local_session
+
+            self._spark = local_session(0)
+        return self._spark
+
     def enable_checkpointing(self, interval: Duration, **settings: Any) -> None:
         """The other way to say ``checkpointing=cw.Checkpointing(interval, ...)``."""
         try:
@@ -163,7 +172,7 @@ class Environment:
 
     def execute(self, name: str, restore: str = "auto", *, allow_non_restored_state: bool = False) -> JobResult:
         """Run the job to its end, with a progress display on a terminal."""
-        from cutwater.cli.progress import watch
+        from cutwater.progress import watch
 
         job = self.start(name, restore, allow_non_restored_state=allow_non_restored_state)
         try:

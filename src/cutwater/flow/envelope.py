@@ -14,16 +14,15 @@ import pyarrow as pa
 from cutwater.flow.ids import ChannelId, CheckpointId
 
 EXCHANGE_DDL = "target int, channel int, kind int, seq long, mark long, payload binary"
-EXCHANGE_SCHEMA = pa.schema(
-    [
-        pa.field("target", pa.int32()),
-        pa.field("channel", pa.int32()),
-        pa.field("kind", pa.int32()),
-        pa.field("seq", pa.int64()),
-        pa.field("mark", pa.int64()),
-        pa.field("payload", pa.binary()),
-    ]
-)
+_FIELDS: dict[str, pa.DataType] = {
+    "target": pa.int32(),
+    "channel": pa.int32(),
+    "kind": pa.int32(),
+    "seq": pa.int64(),
+    "mark": pa.int64(),
+    "payload": pa.binary(),
+}
+EXCHANGE_SCHEMA = pa.schema(_FIELDS)
 
 
 class RowKind(IntEnum):

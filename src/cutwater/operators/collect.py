@@ -7,6 +7,7 @@ the driver handled everything that CheckpointCompleted(n) made this operator sen
 import threading
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,20 +16,21 @@ from cutwater.operators.operator import Collector, Operator, OperatorContext, Op
 from cutwater.state.frozen import KEY_GROUP_COLUMN
 
 _TABLE = "collected"
-_SCHEMA = pa.schema(
-    [
-        pa.field("checkpoint", pa.int64()),
-        pa.field("writer", pa.int32()),
-        pa.field("rows", pa.large_binary()),
-        pa.field(KEY_GROUP_COLUMN, pa.int32()),
-    ]
-)
+_FIELDS: dict[str, pa.DataType] = {
+    "checkpoint": pa.int64(),
+    "writer": pa.int32(),
+    "rows": pa.large_binary(),
+    KEY_GROUP_COLUMN: pa.int32(),
+}
+_SCHEMA = pa.schema(_FIELDS)
 
 
 class _Portion:
     """The rows that one checkpoint makes visible, of the subtask that wrote them. Encoded once: repeats are the same bytes."""
 
-    def __init__(self, checkpoint: CheckpointId, writer: int, schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> None:
+    def __init__(
+        self, checkpoint: CheckpointId, writer: int, schema: pa.Schema, batches: Sequence[pa.RecordBatch]
+    ) -> None:
         self.checkpoint = checkpoint
         self.writer = writer
         self._schema = schema
@@ -116,7 +118,7 @@ class _PendingRows:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for portion in self._pending:
-            columns = [
+            columns: list[Any] = [
                 pa.array([portion.checkpoint], pa.int64()),
                 pa.array([portion.writer], pa.int32()),
                 pa.array([portion.encoded], pa.large_binary()),

@@ -14,7 +14,7 @@ import traceback
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import pyspark.daemon  # noqa: E402 (after the settings above)
+import pyspark.daemon
 
 for _heavy in (
     "numpy",

@@ -19,6 +19,7 @@ from cutwater.checkpoint.verification import open_checkpoint
 from cutwater.config import CheckpointMode, OnCancel
 from cutwater.connectors.spark_table import SparkTable
 from cutwater.errors import CutwaterError, JobFailed, RestoreError, StorageError
+from cutwater.flow.ids import SubtaskId
 from cutwater.job.attempt import RootCause
 from cutwater.job.definition import JobDefinition
 from cutwater.job.deployment import Deployment, deploy_fresh, deploy_reserved, deploy_restored
@@ -72,6 +73,13 @@ class SparkRunner(threading.Thread):
         attempt = self._attempt
         if attempt is not None:
             attempt.cancel()
+
+    def workers(self) -> dict[SubtaskId, tuple[str, int]]:
+        attempt = self._attempt
+        if attempt is None:
+            return {}
+        living = attempt.driver.processes.copy().items()
+        return {subtask: (each.host, each.pid) for subtask, each in living if subtask not in attempt.driver.left}
 
     # --- AttemptEvents ------------------------------------------------------------------------------------------------
 
@@ -185,7 +193,7 @@ class SparkRunner(threading.Thread):
         else:
             found = self._store.find_restorable(
                 all_sinks_idempotent=self._definition.all_sinks_idempotent,
-                on_damaged=checkpointing.on_damaged.value,  # type: ignore[arg-type]  # as above
+                on_damaged=checkpointing.on_damaged.value,
             )
             match found:
                 case NothingToRestore():
