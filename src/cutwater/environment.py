@@ -146,6 +146,7 @@ class Environment:
     def start(self, name: str, restore: str = "auto", *, allow_non_restored_state: bool = False) -> Job:
         """Start the job and return its handle. A plan that cannot run says why here, before anything starts."""
         # Spark is imported only when a job runs on it: the simulation and the tests of pipelines do without.
+        from cutwater.spark.blueprint import refuse_unshippable
         from cutwater.spark.runner import SparkRunner
         from cutwater.spark.session import local_session, refuse_unfit
         from cutwater.spark.slots import refuse_too_few, total_slots
@@ -155,6 +156,7 @@ class Environment:
                 f"restore={restore!r}: allowed are 'auto', 'latest', 'fresh' or the path of a checkpoint."
             )
         definition = self.define(name, self.parallelism or default_parallelism())
+        refuse_unshippable(definition)
         spark = self._spark or local_session(definition.plan.slots_needed)
         refuse_unfit(spark)
         if self.parallelism is None:

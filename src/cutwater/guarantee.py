@@ -21,7 +21,7 @@ class PathGuarantee:
 def path_guarantee(source: Source, sink: Sink, checkpointing: Checkpointing | None) -> tuple[str, str]:
     """The guarantee and the part that decides it."""
     if checkpointing is None:
-        return "at most once", "there are no checkpoints: after a failure the job starts from the beginning"
+        return "none", "there are no checkpoints: after a failure the job starts over, without its state"
     if checkpointing.mode is CheckpointMode.AT_MOST_ONCE:
         return "at most once", "mode='at_most_once'"
     if not source.replayable:

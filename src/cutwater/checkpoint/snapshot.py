@@ -52,3 +52,6 @@ class SubtaskMetrics:
     state_bytes: int
     in_flight_bytes: int
     longest_gap: float
+    records_in: int = 0
+    """Since the attempt began, up to the cut; so are those written to sinks."""
+    records_written: int = 0

@@ -40,6 +40,9 @@ class SubtaskCheckpointInfo:
     sync_duration: float
     async_duration: float
     longest_gap: float
+    records_in: int = 0
+    """Since the attempt began, up to the cut; so are those written to sinks."""
+    records_written: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,8 @@ def describe_subtask(subtask: SubtaskId, metrics: SubtaskMetrics, acknowledged_a
         sync_duration=metrics.sync,
         async_duration=metrics.asynchronous,
         longest_gap=metrics.longest_gap,
+        records_in=metrics.records_in,
+        records_written=metrics.records_written,
     )
 
 

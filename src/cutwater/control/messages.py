@@ -197,7 +197,8 @@ class PrintedLines:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Sent about once a second, and once at the end: counters since the attempt began."""
+    """Sent about once a second, and once at the end: numbers since the attempt began. ``records_out`` went to other
+    subtasks, ``records_written`` to sinks; ``counters`` are those of the user's functions, as ``uid.name``."""
 
     records_in: int
     records_out: int
@@ -205,6 +206,7 @@ class Progress:
     held_bytes: int
     inbox_bytes: int
     counters: dict[str, int] = field(default_factory=dict)
+    records_written: int = 0
 
 
 @dataclass(frozen=True, slots=True)

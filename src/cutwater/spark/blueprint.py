@@ -29,10 +29,13 @@ class Blueprint:
 
 
 def pack(blueprint: Blueprint) -> bytes:
-    """Raises ConfigError naming the operator that cannot be shipped."""
-    for node in blueprint.definition.plan.graph.nodes:
-        _check_ships(node)
     return cast(bytes, cloudpickle.dumps(blueprint))
+
+
+def refuse_unshippable(definition: JobDefinition) -> None:
+    """Before anything starts: ConfigError names the operator that cannot be sent to the workers."""
+    for node in definition.plan.graph.nodes:
+        _check_ships(node)
 
 
 def _check_ships(node: Node) -> None:

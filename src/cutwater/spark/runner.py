@@ -6,7 +6,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
@@ -14,12 +15,13 @@ from cutwater.checkpoint.damage import FallBack, NothingToRestore, RefuseRestore
 from cutwater.checkpoint.events import Event, RequestId
 from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.start import ContinueReserved, RefuseStart, Resume, RunEnd, StartFresh, choose_start
-from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointStatus
+from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointStatus, SubtaskCheckpointInfo
 from cutwater.checkpoint.verification import open_checkpoint
 from cutwater.config import CheckpointMode, OnCancel
 from cutwater.connectors.spark_table import SparkTable
+from cutwater.control.messages import Progress
 from cutwater.errors import CutwaterError, JobFailed, RestoreError, StorageError
-from cutwater.flow.ids import SubtaskId
+from cutwater.flow.ids import CheckpointId, SubtaskId
 from cutwater.job.attempt import RootCause
 from cutwater.job.definition import JobDefinition
 from cutwater.job.deployment import Deployment, deploy_fresh, deploy_reserved, deploy_restored
@@ -28,6 +30,20 @@ from cutwater.job.result import JobResult
 from cutwater.restart import AttemptFailure, GiveUp, RestartAfter
 from cutwater.spark.attempt import Canceled, Failed, Finished, NoRoom, SparkAttempt
 from cutwater.spark.slots import free_slots
+
+CHECKPOINTS_COUNTED = 1000
+"""For how many ids back it is remembered how many records had moved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Records of this run that sources gave and sinks took. What a restart goes back over is counted once."""
+
+    read: int = 0
+    written: int = 0
+
+    def __add__(self, other: "Moved") -> "Moved":
+        return Moved(self.read + other.read, self.written + other.written)
 
 
 class SparkRunner(threading.Thread):
@@ -52,6 +68,8 @@ class SparkRunner(threading.Thread):
         self._attempt: SparkAttempt | None = None
         self._canceled = threading.Event()
         self._failures: list[AttemptFailure] = []
+        self._moved_before = Moved()
+        self._moved_at: dict[CheckpointId, Moved] = {}
         self._lock = store.lock()
         try:
             self._start = self._choose_start(restore)
@@ -86,6 +104,11 @@ class SparkRunner(threading.Thread):
     def checkpoint_ended(self, info: CheckpointInfo) -> None:
         with self._state.changed:
             self._state.changed.notify_all()
+        if info.status is CheckpointStatus.COMPLETED:
+            self._moved_at[info.id] = self._moved_before + self._moved(
+                {SubtaskId(part.vertex, part.index): part for part in info.subtasks}
+            )
+            self._moved_at.pop(CheckpointId(info.id - CHECKPOINTS_COUNTED), None)
         if info.status is CheckpointStatus.FAILED:
             self.log(f"checkpoint {info.id} failed: {info.failure_reason}")
         for listener in list(self._state.listeners):
@@ -184,9 +207,11 @@ class SparkRunner(threading.Thread):
         """What this attempt's subtasks start from. Later attempts look for the latest checkpoint themselves."""
         self._materialise_tables()
         checkpointing = self._definition.checkpointing
+        moved_by_failed, self._moved_before = self._moved_before + self._moved_by_attempt(), Moved()
         if isinstance(start, StartFresh) or checkpointing is None:
             return deploy_fresh(self._definition)
         if checkpointing.mode is CheckpointMode.AT_MOST_ONCE:
+            self._moved_before = moved_by_failed
             return deploy_reserved(self._definition, self._store.reservations())
         if isinstance(start, Resume) and start.path is not None:
             storage, checkpoint = open_checkpoint(start.path)
@@ -205,6 +230,7 @@ class SparkRunner(threading.Thread):
                 case RestoreLatest(to):
                     pass
             storage, checkpoint = self._store.open(to)
+        self._moved_before = self._moved_at.get(checkpoint.id, Moved())
         self._state.detail = f"from checkpoint {checkpoint.id}"
         self.log(f"restoring checkpoint {checkpoint.id}")
         return deploy_restored(
@@ -266,18 +292,14 @@ class SparkRunner(threading.Thread):
 
     def _finish(self, status: str, seconds: float) -> None:
         state, definition = self._state, self._definition
-        progress = state.progress
-        sources = definition.plan.source_subtasks
-        sinks = definition.committing_subtasks()
+        moved = self._moved_before + self._moved_by_attempt()
         schemas = {name: output.schema for name, output in definition.collected.items()}
         result = JobResult(
             status=status,
             attempts=state.attempts,
             checkpoints=state.history.counts[CheckpointStatus.COMPLETED],
-            records_in=sum(progress[subtask].records_in for subtask in sources if subtask in progress),
-            records_out=sum(
-                progress[s].counters.get("records_written", progress[s].records_in) for s in sinks if s in progress
-            ),
+            records_in=moved.read,
+            records_out=moved.written,
             seconds=seconds,
             _collected=lambda name: self._store.collected(definition.collected[name].uid),
             _schemas=schemas,
@@ -285,6 +307,16 @@ class SparkRunner(threading.Thread):
         with state.changed:
             state.result, state.status, state.detail = result, status, ""
             state.changed.notify_all()
+
+    def _moved_by_attempt(self) -> Moved:
+        return self._moved(self._state.progress)
+
+    def _moved(self, parts: Mapping[SubtaskId, Progress | SubtaskCheckpointInfo]) -> Moved:
+        sources = self._definition.plan.source_subtasks
+        return Moved(
+            read=sum(part.records_in for subtask, part in parts.items() if subtask in sources),
+            written=sum(part.records_written for part in parts.values()),
+        )
 
     def _fail(self, failure: JobFailed) -> None:
         try:

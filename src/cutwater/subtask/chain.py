@@ -63,6 +63,7 @@ class Chain:
     def __init__(self, vertex: Vertex, sends: Iterable[tuple[str, str | None, Send]]) -> None:
         """``sends``: for each outgoing edge, the operator and side output it reads and where its batches go."""
         self._vertex = vertex
+        self.records_written = 0
         self._outlets: dict[str, _Outlet] = {node.uid: _Outlet() for node in vertex.members}
         self._operators: dict[str, Operator] = {
             node.uid: node.body
@@ -80,6 +81,7 @@ class Chain:
 
     def _into(self, uid: str, port: int) -> Send:
         operator, outlet = self._operators[uid], self._outlets[uid]
+        is_sink = any(node.uid == uid and node.kind is NodeKind.SINK for node in self._vertex.members)
 
         def send(batch: pa.RecordBatch) -> None:
             try:
@@ -88,6 +90,8 @@ class Chain:
                 raise
             except Exception as error:
                 raise OperatorFailure(uid, error) from error
+            if is_sink:
+                self.records_written += batch.num_rows
 
         return send
 

@@ -33,6 +33,8 @@ class FrozenCut:
     finished: bool
     operators: Mapping[str, OperatorSnapshot]
     times: CutTimes
+    records_in: int
+    records_written: int
 
 
 class Snapshotting:
@@ -75,6 +77,8 @@ class Snapshotting:
                 state_bytes=snapshot.size,
                 in_flight_bytes=0,
                 longest_gap=cut.times.longest_gap,
+                records_in=cut.records_in,
+                records_written=cut.records_written,
             )
             self._send(Acknowledge(cut.checkpoint, asdict(snapshot), asdict(metrics), attachments))
         finally:

@@ -65,6 +65,7 @@ class Subtask(ABC):
         self._gap = LoopGap()
         self._ended = False
         self.records_in = 0
+        self._counters: dict[str, dict[str, int]] = {uid: {} for uid in self._chain.uids}
 
     # --- the control thread -------------------------------------------------------------------------------------------
 
@@ -206,7 +207,7 @@ class Subtask(ABC):
             longest_gap=self._gap.take(),
         )
         self.mailbox.cut(checkpoint)
-        cut = FrozenCut(checkpoint, self._ended, frozen, times)
+        cut = FrozenCut(checkpoint, self._ended, frozen, times, self.records_in, self._chain.records_written)
         self._background.snapshot(lambda: self._snapshotting.store(cut))
         if not self._ended:
             yield Emit(tuple(self._outputs.barrier(checkpoint, triggered_at)), urgent=True)
@@ -227,6 +228,10 @@ class Subtask(ABC):
             longest_gap=self._gap.longest,
             held_bytes=self.held_bytes,
             inbox_bytes=self.inbox_bytes,
+            records_written=self._chain.records_written,
+            counters={
+                f"{uid}.{name}": value for uid, own in self._counters.items() for name, value in own.copy().items()
+            },
         )
 
     @property
@@ -262,6 +267,7 @@ class Subtask(ABC):
             now=lambda: int(self._clock.wall() * 1000),
             restored=self._state.operators.get(uid),
             checkpointed=setup.checkpointed,
+            counters=self._counters[uid],
             driver=driver,
         )
 
