@@ -76,7 +76,8 @@ class SequenceReader(SplitReader):
         begin = self._first + self._emitted * self._step
         values = np.arange(begin, begin + count * self._step, self._step, dtype=np.int64)
         self._emitted += count
-        return pa.RecordBatch.from_arrays([pa.array(values)], schema=SCHEMA)
+        column = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(values.data)])
+        return pa.RecordBatch.from_arrays([column], schema=SCHEMA)
 
     def position(self) -> Json:
         return self._emitted
