@@ -72,7 +72,6 @@ class Combine(Operator):
         if batch.num_rows == 0:
             return
         if self._worth.pass_on:
-            self._flush(out)  # what a restore brought; nothing else is held while records pass
             out.emit(self._plan.partial_rows(batch))
             self._worth.passed(batch.num_rows)
             return

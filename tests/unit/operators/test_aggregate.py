@@ -221,6 +221,21 @@ def test_combine_holds_rows_until_its_time_limit() -> None:
     assert combine.snapshot(CheckpointId(1)) is None
 
 
+@pytest.mark.parametrize("event", ["barrier", "watermark", "end", "end without drain"])
+def test_combine_holds_nothing_back_over(event: str) -> None:
+    combine, out = combining(Clock()), Rows()
+    combine.process(keyed([1, 2, 1]), 0, out)
+    match event:
+        case "barrier":
+            combine.before_barrier(out)
+        case "watermark":
+            combine.on_watermark(5, out)
+        case _:
+            combine.end_of_input(out, drain=event == "end")
+    assert out.take() == [(1, 2), (2, 1)]
+    assert combine.snapshot(CheckpointId(1)) is None
+
+
 def test_combine_flushes_when_it_holds_many_keys() -> None:
     combine, out = combining(Clock()), Rows()
     combine.process(keyed(range(MAX_KEYS)), 0, out)
