@@ -23,10 +23,12 @@ class Mailbox:
         self._stop: StopSources | None = None
         self._failure: BaseException | None = None
         self._settled = CheckpointId(0)
+        self._aborted: set[CheckpointId] = set()
 
     def put_trigger(self, trigger: TriggerCheckpoint) -> None:
         with self.changed:
-            if trigger.checkpoint > self._settled and trigger.checkpoint not in {t.checkpoint for t in self._triggers}:
+            done = trigger.checkpoint <= self._settled or trigger.checkpoint in self._aborted
+            if not done and trigger.checkpoint not in {t.checkpoint for t in self._triggers}:
                 self._triggers.append(trigger)
                 self.changed.notify_all()
 
@@ -51,8 +53,13 @@ class Mailbox:
             return completed
 
     def drop_trigger(self, checkpoint: CheckpointId) -> None:
-        """Aborted: a trigger for it that was not looked at yet, or comes late, is a no-op (rule 9)."""
+        """Aborted: a trigger for it that was not looked at yet, or comes late, is a no-op (rule 9).
+
+        Only for this id: an older one may still be on its way, to a subtask that ended meanwhile.
+        """
         with self.changed:
+            if checkpoint > self._settled:
+                self._aborted.add(checkpoint)
             self._triggers = deque(t for t in self._triggers if t.checkpoint != checkpoint)
 
     def fail(self, error: BaseException) -> None:
@@ -93,6 +100,7 @@ class Mailbox:
     def cut(self, checkpoint: CheckpointId) -> None:
         with self.changed:
             self._settled = max(self._settled, checkpoint)
+            self._aborted = {n for n in self._aborted if n > self._settled}
             self._triggers = deque(t for t in self._triggers if t.checkpoint > self._settled)
 
     def raise_failure(self) -> None:

@@ -51,17 +51,18 @@ class BackgroundQueues:
 
 
 class DriverQueue(WorkQueue):
-    """The driver's IO: work and its result in one step."""
+    """The driver's IO. The work is one step and hearing of its result another: a crash may come between them."""
 
     def submit_io(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        def both() -> None:
+        def act() -> None:
             try:
                 result: Any = work()
             except Exception as error:
                 result = error
-            done(result)
+            # In front of later work, which begins only when this is known.
+            self._work.appendleft(lambda: done(result))
 
-        self.submit(both)
+        self.submit(act)
 
 
 class SimulatedIO:

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import cloudpickle  # type: ignore[import-untyped]  # ships no types
 
@@ -20,7 +21,7 @@ from cutwater.job.definition import JobDefinition
 from cutwater.job.deployment import Deployment, deploy_fresh, deploy_reserved, deploy_restored, state_from
 from cutwater.subtask.operator_subtask import OperatorSubtask
 from cutwater.subtask.relay import Relay
-from cutwater.subtask.setup import SubtaskSetup
+from cutwater.subtask.setup import SubtaskSetup, TableWriter
 from cutwater.subtask.source_subtask import SourceSubtask
 from cutwater.subtask.subtask import Subtask
 from cutwater.testing.actors import (
@@ -37,7 +38,14 @@ from cutwater.testing.exchange import Exchange
 
 Choose = Callable[[int], int]
 """Given how many things could happen next, which one does."""
-Action = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something that could happen next. ``kind`` says which thread or queue of a real job would do it."""
+
+    kind: str
+    run: Callable[[], None]
 
 
 def first(_: int) -> int:
@@ -158,7 +166,7 @@ class Simulation:
             state_from(deploy),  # type: ignore[arg-type]  # the first message is always Deploy
             send=self._to_driver[subtask].append,
             background=background,
-            writer=SimulatedWriter(self.store.storage, self.store.layout.checkpoints, subtask, self._attempt),
+            writer=self._writer(subtask),
             clock=self._clock,
         )
         self.subtasks[subtask] = built
@@ -168,10 +176,20 @@ class Simulation:
         if isinstance(built, OperatorSubtask):
             self._readers.append(ReaderActor(self._exchange.inlet(level, partition), built.intake))
 
+    def _writer(self, subtask: SubtaskId) -> TableWriter:
+        return SimulatedWriter(self.store.storage, self.store.layout.checkpoints, subtask, self._attempt)
+
     def crash(self) -> None:
         """Every process dies at once; the next attempt begins from the store."""
         self.driver.end("crash")
+        self.close()
         self.start_attempt()
+
+    def close(self) -> None:
+        """What the end of its process takes from a subtask: memory and the unlinked files of held rows."""
+        for subtask in self.subtasks.values():
+            if isinstance(subtask, OperatorSubtask):
+                subtask.intake.discard()
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
@@ -181,13 +199,17 @@ class Simulation:
 
     def step(self) -> bool:
         """One thing happens; False: nothing can happen until time passes or somebody asks for something."""
-        actions = self._actions()
+        actions = self.actions()
         if not actions:
             return False
-        actions[self._choose(len(actions))]()
+        self.perform(actions[self._choose(len(actions))])
+        return True
+
+    def perform(self, action: Action) -> None:
+        """Let one of ``actions()`` happen."""
+        action.run()
         if self.driver.failure is not None:
             raise CutwaterError(f"The attempt failed: {self.driver.failure.message}")
-        return True
 
     def advance_to_next_timer(self) -> bool:
         """Move the clock to the next moment at which something is due; False: nothing is."""
@@ -204,31 +226,39 @@ class Simulation:
                 return
         raise CutwaterError(f"The simulation did not come to rest within {most_steps} steps.")
 
-    def _actions(self) -> list[Action]:
+    def actions(self) -> list[Action]:
+        """All that could happen next without time passing. A reader that holds a row has tried again to place it."""
         actions: list[Action] = []
         for reader in self._readers:
             if reader.holds_row:
                 if reader.offer_in_hand():
                     # Placing it is not a choice: the reader thread tries again as soon as there is room.
-                    actions.append(_nothing)
+                    actions.append(Action("reader", _nothing))
             else:
-                actions.extend(_take(reader, sender) for sender in reader.senders())
-        actions.extend(loop.step for loop in self._loops if loop.ready())
-        actions.extend(relay.step for relay in self._relays if relay.ready())
+                actions.extend(Action("reader", _take(reader, sender)) for sender in reader.senders())
+        actions.extend(Action("loop", loop.step) for loop in self._loops if loop.ready())
+        actions.extend(Action("relay", relay.step) for relay in self._relays if relay.ready())
         for background in self._backgrounds.values():
-            actions.extend(queue.step for queue in (background.snapshots, background.commits) if queue.ready)
-        actions.extend(self._deliver_up(subtask) for subtask, queue in self._to_driver.items() if queue)
-        actions.extend(self._deliver_down(subtask) for subtask, queue in self._to_subtask.items() if queue)
+            if background.snapshots.ready:
+                actions.append(Action("snapshot", background.snapshots.step))
+            if background.commits.ready:
+                actions.append(Action("commit", background.commits.step))
+        actions.extend(
+            Action("to driver", self._deliver_up(subtask)) for subtask, sent in self._to_driver.items() if sent
+        )
+        actions.extend(
+            Action("to subtask", self._deliver_down(subtask)) for subtask, sent in self._to_subtask.items() if sent
+        )
         if self._io.ready:
-            actions.append(self._io.step)
+            actions.append(Action("storage", self._io.step))
         if self.driver.next_tick is not None and self._clock.monotonic() >= self.driver.next_tick:
-            actions.append(self.driver.tick)
+            actions.append(Action("tick", self.driver.tick))
         return actions
 
-    def _deliver_up(self, subtask: SubtaskId) -> Action:
+    def _deliver_up(self, subtask: SubtaskId) -> Callable[[], None]:
         return lambda: self.driver.on_message(subtask, self._to_driver[subtask].popleft())
 
-    def _deliver_down(self, subtask: SubtaskId) -> Action:
+    def _deliver_down(self, subtask: SubtaskId) -> Callable[[], None]:
         return lambda: self.subtasks[subtask].on_message(self._to_subtask[subtask].popleft())
 
 
@@ -236,7 +266,7 @@ def _nothing() -> None:
     """A step in which only the reader moved."""
 
 
-def _take(reader: ReaderActor, sender: int) -> Action:
+def _take(reader: ReaderActor, sender: int) -> Callable[[], None]:
     return lambda: reader.take_from(sender)
 
 

@@ -1,0 +1,235 @@
+"""One job under an adversary: any order of steps, crashes, delays, repeated messages, snapshots that cannot be stored."""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import cutwater as cw
+from cutwater.checkpoint.events import ManualTriggerRequested, RequestId
+from cutwater.checkpoint.job_store import JobStore
+from cutwater.checkpoint.memory_storage import MemoryStorage
+from cutwater.checkpoint.snapshot import StoredTable
+from cutwater.checkpoint.start import StartFresh
+from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointStatus
+from cutwater.control.messages import AbortCheckpoint, CheckpointCompleted, ToSubtask, TriggerCheckpoint
+from cutwater.flow.ids import CheckpointId, SubtaskId
+from cutwater.job.definition import JobDefinition
+from cutwater.state.frozen import FrozenTable
+from cutwater.subtask.limits import FlowLimits
+from cutwater.subtask.operator_subtask import OperatorSubtask
+from cutwater.subtask.setup import TableWriter
+from cutwater.testing.clock import ManualClock
+from cutwater.testing.run import _rows as decoded
+from cutwater.testing.simulation import Action, Simulation
+from tests.simulation.outside import OutsideSink
+from tests.simulation.topologies import TOPOLOGIES, Numbers, Topology
+
+KINDS = ("reader", "loop", "relay", "snapshot", "commit", "to driver", "to subtask", "storage", "tick")
+MOST_STEPS = 40_000
+REPEATABLE = (TriggerCheckpoint, AbortCheckpoint, CheckpointCompleted)
+STORAGE_LIMIT = 1 << 30
+
+
+class Stuck(AssertionError):
+    """Something waits for what cannot happen any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Everything that decides a run: the same setting, the same run."""
+
+    topology: str
+    seed: int
+    parallelism: int = 2
+    rows: int = 6
+    buffer_rows: int = 2
+    mode: str = "exactly_once"
+    max_concurrent: int = 1
+    crashes: int = 2
+    declines: float = 0.0
+    hesitant: bool = False
+    repeats: bool = True
+    triggers: float = 0.05
+    limits: FlowLimits = field(
+        default_factory=lambda: FlowLimits(
+            inbox_bytes=600,
+            hold_bytes=600,
+            hold_memory_bytes=300,
+            payload_bytes=64,
+            linger_seconds=0.0,
+            max_slice_rows=2,
+        )
+    )
+    timeout: str = "50ms"
+    interval: str = "20ms"
+
+    @property
+    def shape(self) -> Topology:
+        return TOPOLOGIES[self.topology]
+
+
+class FlakyWriter:
+    """Stores a snapshot's table, or fails as a storage does."""
+
+    def __init__(self, writer: TableWriter, fails: Callable[[], bool]) -> None:
+        self._writer = writer
+        self._fails = fails
+
+    def write(self, checkpoint: CheckpointId, uid: str, table: FrozenTable) -> tuple[StoredTable, bytes | None]:
+        if self._fails():
+            raise OSError("the storage is full")
+        return self._writer.write(checkpoint, uid, table)
+
+
+class World(Simulation):
+    """``resume``: a store to go on from, as after the death of every process; None begins the job."""
+
+    def __init__(self, setting: Setting, resume: MemoryStorage | None = None, seed: int | None = None) -> None:
+        self.setting = setting
+        self.random = random.Random(setting.seed if seed is None else seed)
+        self.sources = [
+            Numbers(name, setting.parallelism, setting.rows, hesitant=setting.hesitant)
+            for name in "ab"[: setting.shape.sources]
+        ]
+        self.definition = _define(setting, self.sources)
+        self.moments: list[MemoryStorage] = []
+        """The store as it was when each checkpoint completed."""
+        self.delivered: list[tuple[SubtaskId, ToSubtask]] = []
+        self.ended: list[CheckpointInfo] = []
+        self._resume = resume is not None
+        self._weights = dict.fromkeys(KINDS, 1.0)
+        self.time = ManualClock()
+        store = JobStore(resume if resume is not None else MemoryStorage(STORAGE_LIMIT), "simulated")
+        super().__init__(self.definition, store, self.time, self.random.randrange, setting.buffer_rows)
+
+    # --- what differs from a quiet simulation -------------------------------------------------------------------------
+
+    def start_attempt(self, start: StartFresh | None = None) -> None:
+        self.delivered.clear()
+        super().start_attempt(None if self._resume else start)
+
+    def _writer(self, subtask: SubtaskId) -> TableWriter:
+        return FlakyWriter(super()._writer(subtask), lambda: self.random.random() < self.setting.declines)
+
+    def checkpoint_ended(self, info: CheckpointInfo) -> None:
+        self.ended.append(info)
+        if info.status is CheckpointStatus.COMPLETED:
+            self.moments.append(copy_of(self.store.storage))
+
+    def _deliver_down(self, subtask: SubtaskId) -> Callable[[], None]:
+        def deliver() -> None:
+            message = self._to_subtask[subtask].popleft()
+            if isinstance(message, REPEATABLE):
+                self.delivered.append((subtask, message))
+            self.subtasks[subtask].on_message(message)
+
+        return deliver
+
+    def step(self) -> bool:
+        actions = self.actions()
+        if not actions:
+            return False
+        self.perform(self.pick(actions))
+        return True
+
+    def pick(self, actions: Sequence[Action]) -> Action:
+        if self.random.random() < 0.02:
+            # Somebody is slow for a while, somebody else quick.
+            self._weights = {kind: self.random.choice((0.01, 0.3, 1.0, 5.0)) for kind in KINDS}
+        return self.random.choices(actions, [self._weights[action.kind] for action in actions])[0]
+
+    # --- what is looked at --------------------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> list[CheckpointId]:
+        return [pending.id for pending in self.driver._coordinator.pending]
+
+    def check_rest(self) -> None:
+        """Nothing can happen without time: then no checkpoint may be on its way, and nothing may be held or paused."""
+        if self.pending:
+            raise Stuck(f"checkpoints {self.pending} wait for what cannot happen")
+        for subtask, running in self.subtasks.items():
+            if isinstance(running, OperatorSubtask) and running.intake._held:
+                raise Stuck(f"{subtask} holds {sorted(running.intake._held)}, and no checkpoint is on its way")
+            if running.mailbox.paused:
+                raise Stuck(f"{subtask} is paused for ever on {running.mailbox.paused}")
+
+    def outputs(self) -> dict[str, list[Any]]:
+        found = {name: decoded(self.store.collected(output.uid)) for name, output in self.definition.collected.items()}
+        for uid, sink in self.definition.sinks.items():
+            if isinstance(sink, OutsideSink):
+                found[uid] = list(sink.system.visible)
+        return found
+
+    def judge(self) -> None:
+        """The output keeps the promise of the mode."""
+        outputs = self.outputs()
+        for name, answer in self.setting.shape.answers(self.setting.parallelism).items():
+            getattr(answer, self.setting.mode)(outputs[name], self.sources)
+
+
+def _define(setting: Setting, sources: Sequence[Numbers]) -> JobDefinition:
+    env = cw.Environment(
+        parallelism=setting.parallelism,
+        checkpointing=cw.Checkpointing(
+            setting.interval,
+            storage=cw.memory_storage("1GB"),
+            mode=setting.mode,
+            timeout=setting.timeout,
+            max_concurrent=setting.max_concurrent,
+            tolerable_failures=1_000_000,
+            retain=2,
+        ),
+    )
+    setting.shape.build(*(env.read(source, uid=source.name) for source in sources))
+    return replace(env.define("simulated", setting.parallelism), limits=setting.limits)
+
+
+def copy_of(storage: Any) -> MemoryStorage:
+    copied = MemoryStorage(STORAGE_LIMIT)
+    for name in storage.list():
+        copied.put(name, storage.read(name))
+    return copied
+
+
+def run_to_the_end(world: World) -> World:
+    """The adversary has its way, but within bounds, so that a run that does not end says something."""
+    setting, rng = world.setting, world.random
+    crashes, requests = setting.crashes, 0
+    for _ in range(MOST_STEPS):
+        event = rng.random()
+        if event < 0.01 and crashes:
+            crashes -= 1
+            world.crash()
+        elif event < 0.01 + setting.triggers:
+            requests += 1
+            world.driver.handle(ManualTriggerRequested(RequestId(requests)))
+        elif event < 0.09 + setting.triggers:
+            world.time.advance(rng.choice((0.0005, 0.005, 0.03)))
+        elif event < 0.12 + setting.triggers and setting.repeats and world.delivered:
+            subtask, message = rng.choice(world.delivered)
+            world.subtasks[subtask].on_message(message)
+        elif not world.step():
+            world.check_rest()
+            if world.finished:
+                world.close()
+                return world
+            if not world.advance_to_next_timer():
+                raise Stuck("nothing moves, nothing is due, and the job has not finished")
+    raise Stuck(f"the job did not finish within {MOST_STEPS} steps")
+
+
+def run_and_judge(setting: Setting) -> World:
+    """Safety and liveness of one run, and of every run that goes on from one of its checkpoints."""
+    world = run_to_the_end(World(setting))
+    world.judge()
+    return world
+
+
+def judge_every_cut(world: World) -> int:
+    """Each checkpoint that completed is a consistent cut: a job that goes on from it ends with the same answer."""
+    quiet = replace(world.setting, crashes=0, declines=0.0, hesitant=False)
+    for number, moment in enumerate(world.moments):
+        run_to_the_end(World(quiet, moment, seed=world.setting.seed + number)).judge()
+    return len(world.moments)
