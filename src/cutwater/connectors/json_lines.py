@@ -57,7 +57,11 @@ class JsonFormat(LineFormat):
 
 
 def _refuse_other_than_objects(block: LineBlock, low: int, high: int) -> None:
-    """Each line must begin with { and end with }: then no object spans lines, so that as many objects as lines means one each."""
+    """Each line must begin with { and end with }.
+
+    Then no object spans lines, so that as many objects as lines means one each. And Arrow's reader, which takes the whole
+    process down when it meets nothing but a bare ``null``, never sees one.
+    """
     octets = np.frombuffer(block.data, np.uint8)
     starts, ends = block.starts[low:high], block.ends[low:high]
     filled = ends > starts

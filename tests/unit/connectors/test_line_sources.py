@@ -162,6 +162,11 @@ def test_a_malformed_line_fails_the_job_with_file_line_text_and_advice(tmp_path:
     assert 'on_error="skip"' in message
 
 
+def test_a_file_with_nothing_but_null_is_malformed_and_takes_nothing_down(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("null\n null\nnull")
+    assert read_all(json_files(tmp_path / "a.json", "n long", on_error="skip")) == []
+
+
 def test_malformed_lines_are_dropped_when_told_so(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"n": 1}\nx\n{"n": 2}\n')
     assert read_all(json_files(tmp_path / "a.json", "n long", on_error="skip")) == [{"n": 1}, {"n": 2}]
