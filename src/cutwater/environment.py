@@ -2,6 +2,7 @@
 
 import os
 import time
+from dataclasses import fields
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from cutwater.job.handle import Job, JobState
 from cutwater.job.result import JobResult
 from cutwater.pipeline import Draft, Upstream, checked_parallelism, checked_uid, to_graph
 from cutwater.restart import RestartStrategy, fixed_delay
-from cutwater.schema import arrow_schema
+from cutwater.schema import arrow_schema, did_you_mean
 from cutwater.state.backend import StateBackend
 from cutwater.state.memory import Memory
 from cutwater.stream import Stream
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MOST_SUBTASKS_BY_DEFAULT = 4
+CHECKPOINT_SETTINGS = tuple(each.name for each in fields(Checkpointing) if each.name != "interval")
 
 
 class Environment:
@@ -53,11 +55,14 @@ class Environment:
         restart: RestartStrategy | None = None,
         slot_timeout: Duration = "1 min",
     ) -> None:
+        if spark is not None:
+            _refuse_unfit(spark)
         self._spark = spark
         self.parallelism = None if parallelism is None else checked_parallelism(parallelism)
-        self.max_parallelism = max_parallelism
+        self.max_parallelism = None
         if max_parallelism is not None:
-            check_parallelism(self.parallelism or 1, max_parallelism)
+            self.max_parallelism = checked_parallelism(max_parallelism, "max_parallelism")
+            check_parallelism(self.parallelism or 1, self.max_parallelism)
         if checkpointing is not None and not isinstance(checkpointing, Checkpointing):
             raise ConfigError(f"checkpointing={checkpointing!r}: pass cw.Checkpointing(...) or None.")
         self.checkpointing = checkpointing
@@ -81,10 +86,13 @@ class Environment:
 
     def enable_checkpointing(self, interval: Duration, **settings: Any) -> None:
         """The other way to say ``checkpointing=cw.Checkpointing(interval, ...)``."""
-        try:
-            self.checkpointing = Checkpointing(interval, **settings)
-        except TypeError as error:
-            raise ConfigError(f"enable_checkpointing: {error}") from None
+        for name in settings:
+            if name not in CHECKPOINT_SETTINGS:
+                raise ConfigError(
+                    f"enable_checkpointing: there is no setting {name!r}{did_you_mean(name, CHECKPOINT_SETTINGS)}; "
+                    f"allowed are {', '.join(CHECKPOINT_SETTINGS)}."
+                )
+        self.checkpointing = Checkpointing(interval, **settings)
 
     # --- writing the pipeline -----------------------------------------------------------------------------------------
 
@@ -151,10 +159,7 @@ class Environment:
         from cutwater.spark.session import local_session, refuse_unfit
         from cutwater.spark.slots import refuse_too_few, total_slots
 
-        if not restore:
-            raise ConfigError(
-                f"restore={restore!r}: allowed are 'auto', 'latest', 'fresh' or the path of a checkpoint."
-            )
+        _check_restore(restore)
         definition = self.define(name, self.parallelism or default_parallelism())
         refuse_unshippable(definition)
         spark = self._spark or local_session(definition.plan.slots_needed)
@@ -209,6 +214,24 @@ class Environment:
                 return open_storage(setting)
             case _:
                 raise PlanError(f"storage={setting!r} is not a storage URL.")
+
+
+def _refuse_unfit(spark: object) -> None:
+    from pyspark.sql import SparkSession
+
+    from cutwater.spark.session import refuse_unfit
+
+    if not isinstance(spark, SparkSession):
+        raise ConfigError(
+            f"spark={spark!r} is no SparkSession: pass SparkSession.builder.config(conf=cw.spark_conf(...)).getOrCreate(), "
+            f"or leave it out to get a local one."
+        )
+    refuse_unfit(spark)
+
+
+def _check_restore(restore: object) -> None:
+    if not isinstance(restore, str) or not restore:
+        raise ConfigError(f"restore={restore!r}: allowed are 'auto', 'latest', 'fresh' or the path of a checkpoint.")
 
 
 def default_parallelism() -> int:

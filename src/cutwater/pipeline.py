@@ -40,15 +40,17 @@ class Draft:
     """A helper of another node (a combiner): takes its parallelism from its own input, its uid from that node."""
 
 
-def checked_uid(uid: object) -> str:
+def checked_uid(uid: object, argument: str = "uid") -> str:
     if not isinstance(uid, str) or not uid or len(uid) > 200 or not uid.isprintable() or "/" in uid:
-        raise ConfigError(f"uid={uid!r}: a non-empty string of at most 200 printable characters without '/' is needed.")
+        raise ConfigError(
+            f"{argument}={uid!r}: a non-empty string of at most 200 printable characters without '/' is needed."
+        )
     return uid
 
 
-def checked_parallelism(parallelism: object) -> int:
+def checked_parallelism(parallelism: object, argument: str = "parallelism") -> int:
     if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
-        raise ConfigError(f"parallelism={parallelism!r}: a whole number of at least 1 is needed.")
+        raise ConfigError(f"{argument}={parallelism!r}: a whole number of at least 1 is needed.")
     return parallelism
 
 

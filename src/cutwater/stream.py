@@ -1,7 +1,7 @@
 """Streams: what users write. Every method adds a node to the pipeline and returns the stream behind it."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import polars as pl
 import pyarrow as pa
@@ -126,7 +126,7 @@ class Stream:
 
     def collect(self, name: str) -> None:
         """Rows for the driver: ``result.rows(name)``."""
-        self.write(Collect(checked_uid(name)), uid=f"collect-{name}")
+        self.write(Collect(checked_uid(name, "name")), uid=f"collect-{name}")
 
     def print(self) -> None:
         """Rows on the driver's standard output."""
@@ -140,9 +140,7 @@ class Stream:
         return self
 
     def named(self, name: str) -> Self:
-        if not name:
-            raise ConfigError(f"named({name!r}): a non-empty string is needed.")
-        self._own_draft("named").name = name
+        self._own_draft("named").name = _checked_name(name)
         return self
 
     def with_parallelism(self, parallelism: int) -> Self:
@@ -205,12 +203,26 @@ class KeyedStream:
         instance = _instance("process", fn, KeyedProcess)
         return self._keyed("process", KeyedProcessOperator(instance, schema, self._columns))
 
-    def uid(self, uid: str) -> "KeyedStream":
-        raise ConfigError(f"uid({uid!r}) cannot stand behind key_by: write it behind agg, reduce or process.")
+    def uid(self, uid: str) -> NoReturn:
+        """Refused: see below."""
+        _refuse_behind_key_by(f"uid({uid!r})")
+
+    def named(self, name: str) -> NoReturn:
+        """Refused: see below."""
+        _refuse_behind_key_by(f"named({name!r})")
+
+    def with_parallelism(self, parallelism: int) -> NoReturn:
+        """Refused: see below."""
+        _refuse_behind_key_by(f"with_parallelism({parallelism!r})")
 
     def _keyed(self, name: str, operator: Operator) -> Stream:
         inputs = tuple(Upstream(up.draft, up.tag, Exchange.KEY_GROUP, self._columns) for up in self._inputs)
         return add_operator(self._env, name, operator, inputs, [self.schema])
+
+
+def _refuse_behind_key_by(call: str) -> NoReturn:
+    """A keyed stream is no operator: a uid, a name or a parallelism would belong to nothing."""
+    raise ConfigError(f"{call} cannot stand behind key_by: write it behind agg, reduce or process.")
 
 
 def add_operator(
@@ -226,6 +238,12 @@ def _callable(method: str, fn: Any) -> Any:
     if not callable(fn):
         raise ConfigError(f"{method}: {fn!r} is not a function.")
     return fn
+
+
+def _checked_name(name: object) -> str:
+    if not isinstance(name, str) or not name:
+        raise ConfigError(f"named({name!r}): a non-empty string is needed.")
+    return name
 
 
 def _instance(method: str, fn: Any, wanted: type) -> Any:

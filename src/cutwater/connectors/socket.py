@@ -31,9 +31,7 @@ class SocketSource(Source):
     def __init__(self, host: str, port: int, allow_data_loss: bool) -> None:
         if not host:
             raise ConfigError(f"socket: host={host!r}; a name or an address is needed")
-        if not 0 < port < 65536:
-            raise ConfigError(f"socket: port={port!r}; allowed are 1 to 65535")
-        self.host, self.port, self.allow_data_loss = host, port, allow_data_loss
+        self.host, self.port, self.allow_data_loss = host, _checked_port(port), allow_data_loss
 
     def splits(self) -> Sequence[Json]:
         return [{"host": self.host, "port": self.port}]
@@ -43,6 +41,12 @@ class SocketSource(Source):
 
     def describe(self) -> str:
         return f"socket({self.host}:{self.port})"
+
+
+def _checked_port(port: object) -> int:
+    if not isinstance(port, int) or not 0 < port < 65536:
+        raise ConfigError(f"socket: port={port!r}; allowed are 1 to 65535")
+    return port
 
 
 class SocketReader(SplitReader):
