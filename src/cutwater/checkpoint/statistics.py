@@ -152,6 +152,10 @@ class CheckpointHistory:
     def latest_completed(self) -> CheckpointId | None:
         return self._retained[-1] if self._retained else None
 
+    def adopt(self, checkpoints: Iterable[CheckpointId]) -> None:
+        """Completed checkpoints of an earlier driver that this job goes on to own."""
+        self._retained = sorted({*self._retained, *checkpoints})
+
     def record(self, info: CheckpointInfo, now: float) -> None:
         """Called once for each checkpoint that ends, before ``keep``."""
         self._records.append(info)

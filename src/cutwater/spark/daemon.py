@@ -6,15 +6,12 @@ thread: a thread does not survive a fork, but the locks it held do.
 
 import gc
 import importlib
-import os
 import sys
 import traceback
 
-# A subtask is the unit of parallelism; a pool of threads in each would only fight for the same cores.
-os.environ.setdefault("POLARS_MAX_THREADS", "1")
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 import pyspark.daemon
+
+from cutwater.state.kernels import warm_up
 
 for _heavy in (
     "numpy",
@@ -30,8 +27,6 @@ for _heavy in (
 ):
     importlib.import_module(_heavy)
 
-from cutwater.state.kernels import warm_up  # noqa: E402 (after the settings above)
-
 
 def _print_unless_peer_left(*args: object, **kwargs: object) -> None:
     """When an attempt ends, the JVM closes its end first: that is no news."""
@@ -46,4 +41,6 @@ if __name__ == "__main__":
     warm_up()
     gc.collect()
     gc.freeze()
+    # Row functions make many short-lived objects and no cycles: look for garbage less often.
+    gc.set_threshold(50_000, 20, 100)
     pyspark.daemon.manager()

@@ -73,6 +73,9 @@ class SparkRunner(threading.Thread):
         self._lock = store.lock()
         try:
             self._start = self._choose_start(restore)
+            if isinstance(self._start, Resume) and not self._start.goes_back:
+                # Checkpoints of the driver before are this job's own: retention goes on where it stood.
+                state.history.adopt(each.id for each in store.completed())
         except BaseException:
             self._lock.release()
             raise

@@ -31,12 +31,19 @@ RECOMMENDED: Final = {
     "spark.shuffle.streaming.readerMaxMemory": str(1 << 20),
     "spark.shuffle.streaming.writerMaxMemory": str(1 << 20),
     "spark.shuffle.streaming.networkBufferSize": str(1 << 18),
+    "spark.ui.showConsoleProgress": "false",
+    # A subtask is the unit of parallelism: pools of threads in each would only fight for the same cores.
+    "spark.executorEnv.POLARS_MAX_THREADS": "1",
+    "spark.executorEnv.OPENBLAS_NUM_THREADS": "1",
+}
+"""These bound the bytes in flight and the threads of a worker."""
+
+ON_CLUSTERS: Final = {
     "spark.network.timeout": "20s",
     "spark.network.timeoutInterval": "5s",
     "spark.executor.heartbeatInterval": "2s",
-    "spark.ui.showConsoleProgress": "false",
 }
-"""These bound the bytes in flight and how late a frozen executor is seen."""
+"""A frozen executor is seen after 24 s instead of 130. In local mode there is none, only a busy machine to be patient with."""
 
 _WHY = {
     "spark.sql.adaptive.enabled": "adaptive execution would re-plan the running stages",
@@ -62,14 +69,20 @@ def spark_conf(master: str | None = None, slots: int | None = None, **conf: str)
         raise ConfigError(f"slots={slots!r} sizes a local master and cannot stand beside master={master!r}.")
     _use_this_python()
     result = SparkConf()
-    result.setMaster(master or f"local[{slots or DEFAULT_SLOTS}]")
+    chosen = master or f"local[{slots or DEFAULT_SLOTS}]"
+    result.setMaster(chosen)
     result.setAppName("cutwater")
-    for key, value in {**RECOMMENDED, **REQUIRED}.items():
+    for key, value in {**({} if is_local(chosen) else ON_CLUSTERS), **RECOMMENDED, **REQUIRED}.items():
         result.set(key, value)
     for key, value in conf.items():
         dotted = key if key.startswith("spark.") else f"spark.{key.replace('_', '.').removeprefix('spark.')}"
         result.set(dotted, str(value))
     return result
+
+
+def is_local(master: object) -> bool:
+    """Whether driver and executor are one process (``local-cluster`` is a cluster)."""
+    return str(master).startswith("local[")
 
 
 def _use_this_python() -> None:
@@ -88,7 +101,7 @@ def check_session(spark: SparkSession) -> list[str]:
         found = spark.conf.get(key, None) if key.startswith("spark.sql.") else conf.get(key)
         if found is None and key in ("spark.speculation", "spark.dynamicAllocation.enabled"):
             continue
-        if key == "spark.task.maxFailures" and found is None and str(spark.sparkContext.master).startswith("local["):
+        if key == "spark.task.maxFailures" and found is None and is_local(spark.sparkContext.master):
             continue
         if found != wanted:
             problems.append(f"{key} is {found or 'not set'}, and must be {wanted}: {_WHY[key]}.")

@@ -48,7 +48,9 @@ class OperatorSubtask(Subtask):
         return None
 
     def has_work(self) -> bool:
-        return self.mailbox.pending or self.mailbox.finished or (not self._paused() and self.intake.has_items())
+        if self.mailbox.pending or self.mailbox.finished:
+            return True
+        return not self._paused() and (self._stands_still or self.intake.has_items())
 
     @property
     def held_bytes(self) -> int:

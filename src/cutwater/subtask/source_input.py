@@ -12,6 +12,8 @@ from cutwater.flow.ids import CheckpointId
 
 Json = Any
 
+MOST_OPEN_SPLITS = 16
+
 
 @dataclass(slots=True)
 class _Split:
@@ -53,7 +55,8 @@ class SourceInput:
 
     def next(self, max_rows: int, timeout: timedelta) -> SourceBatch | None:
         """The next batch of any split; None when nothing came. Waits at most about ``timeout``."""
-        live = [split for split in self._splits if not split.ended]
+        # Later splits are opened when earlier ones ended: thousands of files do not mean thousands of open readers.
+        live = [split for split in self._splits if not split.ended][:MOST_OPEN_SPLITS]
         patience = timeout if len(live) == 1 else timedelta(0)
         for _ in range(len(live)):
             split = live[self._turn % len(live)]

@@ -31,6 +31,7 @@ class SourceSubtask(Subtask):
         self._reserved: list[SourceBatch] = []
         self._reservation = 0
         self._stopped_behind: CheckpointId | None = None
+        self._begun = False
 
     def _open_input(self) -> None:
         setup = self._setup
@@ -50,8 +51,14 @@ class SourceSubtask(Subtask):
         return IDLE_SECONDS
 
     def has_work(self) -> bool:
-        waits = self._reserved and self.mailbox.stored_reservation < self._reservation
-        return bool(self.mailbox.pending or self.mailbox.finished or (self._reserved and not waits))
+        """A source that rests for lack of records is not asked here: it looks again after ``idle_seconds``."""
+        if self.mailbox.pending or self.mailbox.finished:
+            return True
+        if self._paused():
+            return False
+        may_begin = self.mailbox.started and not self._begun
+        is_stored = bool(self._reserved) and self.mailbox.stored_reservation >= self._reservation
+        return may_begin or is_stored or self._stands_still
 
     def _on_trigger(self, trigger: TriggerCheckpoint) -> Iterator[Step]:
         if trigger.stop:
@@ -71,6 +78,7 @@ class SourceSubtask(Subtask):
     def _work(self) -> Steps:
         if self._ended or not self.mailbox.started:
             return False
+        self._begun = True
         for checkpoint in self.mailbox.take_completed():
             with failures_of(self._uid):
                 self._input.checkpoint_completed(checkpoint)

@@ -64,6 +64,8 @@ class Subtask(ABC):
         self._pace = Pace(setup.limits.slice_seconds, setup.limits.max_slice_rows)
         self._gap = LoopGap()
         self._ended = False
+        self._stands_still = False
+        """Waits for a paused channel to be resumed."""
         self.records_in = 0
         self._counters: dict[str, dict[str, int]] = {uid: {} for uid in self._chain.uids}
 
@@ -135,7 +137,9 @@ class Subtask(ABC):
                 yield from self._on_trigger(trigger)
                 continue
             if self._paused():
+                self._stands_still = True
                 yield Wait(None)
+                self._stands_still = False
                 continue
             worked = yield from self._work()
             worked = (yield from self._fire_timers()) or worked
