@@ -20,7 +20,7 @@ def explain(definition: JobDefinition) -> str:
 
 
 def _operators(definition: JobDefinition) -> Iterator[str]:
-    graph = definition.plan.graph
+    graph = definition.plan.graph.with_forward_only_between_equals()
     yield "Operators"
     for node in graph.nodes:
         mark = "" if node.user_uid else " (derived uid)"

@@ -58,8 +58,9 @@ class Stream:
 
     def process(self, fn: Process, schema: SchemaLike) -> "Stream":
         """An own function with ``open``, ``process(row, ctx)`` and side outputs."""
-        if isinstance(fn, KeyedProcess):
-            raise ConfigError(f"{type(fn).__name__} keeps state by key: write s.key_by(...).process(...).")
+        kind = fn if isinstance(fn, type) else type(fn)
+        if issubclass(kind, KeyedProcess):
+            raise ConfigError(f"{kind.__name__} keeps state by key: write s.key_by(...).process(...).")
         return self._then("process", ProcessOperator(_instance("process", fn, Process), schema))
 
     # --- columns ------------------------------------------------------------------------------------------------------

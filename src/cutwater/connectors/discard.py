@@ -13,4 +13,7 @@ class DiscardSink(PlainSink):
     delivery = Delivery.EXACTLY_ONCE
     """Nothing is ever visible, so nothing is ever visible twice."""
 
+    def describe(self) -> str:
+        return "discard"
+
     def write(self, batch: pa.RecordBatch) -> None: ...

@@ -19,6 +19,9 @@ class PrintSink(PlainSink):
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
 
+    def describe(self) -> str:
+        return "print_sink"
+
     def open(self, ctx: SinkContext) -> None:
         self._print = ctx.print_lines or _to_standard_output
 

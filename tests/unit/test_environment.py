@@ -1,0 +1,182 @@
+"""What users write wrongly is refused at the call, in a sentence that names it and says what is allowed."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import cutwater as cw
+
+
+def stream(env: cw.Environment | None = None) -> cw.Stream:
+    return (env or cw.Environment()).read(cw.from_rows([(1, "a")], "n long, word string"), uid="rows")
+
+
+class Counting(cw.KeyedProcess):
+    seen = cw.ValueState("long")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: cw.Checkpointing(5), "interval=5: a bare number has no unit. Write interval='5s' or interval='5ms'."),
+        (lambda: cw.Checkpointing(timeout=90), "timeout=90: a bare number has no unit"),
+        (lambda: cw.Checkpointing(interval="soon"), "interval='soon' is not a duration. Write for example '500ms'"),
+        (
+            lambda: cw.Checkpointing(mode="twice"),
+            "mode='twice': allowed are 'exactly_once', 'at_least_once', 'at_most_once'.",
+        ),
+        (lambda: cw.Checkpointing(storage="checkpoints"), "Did you mean 'file:checkpoints'?"),
+        (lambda: cw.Checkpointing(retain=0), "retain=0: allowed is a whole number, at least 1."),
+        (lambda: cw.Environment(parallelism=-2), "parallelism=-2: a whole number of at least 1 is needed."),
+        (lambda: cw.Environment(parallelism="2"), "parallelism='2': a whole number"),
+        (lambda: cw.Environment(max_parallelism="many"), "max_parallelism='many': a whole number"),
+        (lambda: cw.Environment(parallelism=8, max_parallelism=4), "parallelism=8 is higher than max_parallelism=4"),
+        (lambda: cw.Environment(checkpointing="10s"), "checkpointing='10s': pass cw.Checkpointing(...) or None."),
+        (lambda: cw.Environment(state_backend="rocksdb"), "state_backend='rocksdb': pass cw.Memory()"),
+        (lambda: cw.Environment(restart=3), "restart=3: pass cw.fixed_delay(...)"),
+        (lambda: cw.Environment(slot_timeout=5), "slot_timeout=5: a bare number has no unit"),
+        (lambda: cw.Environment(spark="local[4]"), "spark='local[4]' is no SparkSession"),
+        (
+            lambda: cw.Environment().enable_checkpointing("1s", modes="exactly_once"),
+            "enable_checkpointing: there is no setting 'modes' (did you mean 'mode'?)",
+        ),
+        (lambda: cw.Environment().enable_checkpointing(1), "interval=1: a bare number has no unit"),
+        (lambda: cw.Environment().read(3), "read: 3 is neither a source nor a Spark DataFrame."),
+        (lambda: cw.Environment().read(cw.sequence(3), uid="a/b"), "uid='a/b': a non-empty string"),
+        (lambda: cw.Environment().read(cw.sequence(3), parallelism=0), "parallelism=0: a whole number of at least 1"),
+        (lambda: cw.text_files("/no/such/folder"), "text_files: /no/such/folder does not exist; correct the path"),
+        (lambda: cw.socket("localhost", "9999"), "socket: port='9999'; allowed are 1 to 65535"),
+    ],
+)
+def test_a_wrong_setting_is_refused_at_the_call(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(cw.ConfigError) as refused:
+        call()
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("verb", "message"),
+    [
+        (lambda s: s.key_by("wrod"), "key_by: no column 'wrod' (did you mean 'word'?); available: n, word"),
+        (lambda s: s.key_by(), "key_by: name at least one column."),
+        (lambda s: s.select("wrod"), "no column 'wrod' (did you mean 'word'?); available: n, word"),
+        (lambda s: s.select(pl.col("m")), "no column 'm'"),
+        (lambda s: s.select("n +"), "select: the SQL 'n +' cannot be read"),
+        (lambda s: s.filter("m > 3"), "filter: 'm > 3': no column 'm'"),
+        (lambda s: s.filter(3), "filter: 3 is not a function."),
+        (lambda s: s.with_columns(twice="m * 2"), "no column 'm'; available: n, word"),
+        (lambda s: s.key_by("word").agg(total=cw.sum("m")), "agg(total=sum(m)): no column 'm'"),
+        (lambda s: s.key_by("word").agg(total=cw.sum("word")), "a column of type string cannot be added up"),
+        (lambda s: s.key_by("n").agg(n=cw.count()), "agg(n=count()): 'n' is a key column already"),
+        (lambda s: s.map(lambda row: row, "n lung"), "'lung' is not a type (did you mean 'long'?)"),
+        (lambda s: s.map("lambda", "n long"), "map: 'lambda' is not a function."),
+        (lambda s: s.process(Counting, "n long"), "Counting keeps state by key: write s.key_by(...).process(...)."),
+        (lambda s: s.key_by("n").process(cw.Process(), "n long"), "is not a cw.KeyedProcess."),
+        (lambda s: s.side_output("late"), "side_output('late'): from_rows(1) has no such side output (it has: none)."),
+        (lambda s: s.union(3), "union: 3 is not a stream."),
+        (lambda s: s.union(s.select("n")), "union: the schemas differ: [n int64, word string] and [n int64]."),
+        (lambda s: s.union(stream()), "union: the streams belong to different environments."),
+        (lambda s: s.write("out"), "write: 'out' is not a sink. Use cw.parquet_sink(path)"),
+        (lambda s: s.write(cw.parquet_sink("out", partition_by="day")), "parquet_sink: partition_by: no column 'day'"),
+        (lambda s: s.collect(""), "name='': a non-empty string"),
+        (lambda s: s.uid(""), "uid='': a non-empty string"),
+        (lambda s: s.named(3), "named(3): a non-empty string is needed."),
+        (lambda s: s.with_parallelism(0), "parallelism=0: a whole number of at least 1"),
+        (
+            lambda s: s.key_by("n").uid("x"),
+            "uid('x') cannot stand behind key_by: write it behind agg, reduce or process.",
+        ),
+        (lambda s: s.key_by("n").named("x"), "named('x') cannot stand behind key_by"),
+        (lambda s: s.key_by("n").with_parallelism(3), "with_parallelism(3) cannot stand behind key_by"),
+        (lambda s: s.union(s).uid("x"), "uid() cannot stand here: key_by, union, rebalance"),
+        (lambda s: s.rebalance().uid("x"), "uid() cannot stand here"),
+        (lambda s: s.broadcast().named("x"), "named() cannot stand here"),
+    ],
+)
+def test_a_wrong_verb_is_refused_where_it_is_written(verb: Callable[[cw.Stream], Any], message: str) -> None:
+    with pytest.raises(cw.ConfigError) as refused:
+        verb(stream())
+    assert message in str(refused.value)
+
+
+def refusal(env: cw.Environment, name: str = "job", restore: Any = "auto") -> str:
+    with pytest.raises(cw.ConfigError) as refused:
+        env.start(name, restore)
+    return str(refused.value)
+
+
+def test_an_empty_pipeline_does_not_start() -> None:
+    assert refusal(cw.Environment()) == (
+        "The pipeline is empty: begin with env.read(source) and end with .write(sink)."
+    )
+
+
+def test_a_pipeline_without_a_sink_does_not_start() -> None:
+    env = cw.Environment()
+    stream(env).map(lambda row: row, "n long, word string")
+    assert refusal(env).startswith("The pipeline has no sink: end it with .write(sink)")
+
+
+def test_a_stream_that_nobody_reads_is_named() -> None:
+    env = cw.Environment()
+    rows = stream(env)
+    rows.collect("rows")
+    rows.filter("n > 1").named("Large").uid("large")
+    assert refusal(env).startswith("Nothing reads the output of 'Large' (uid 'large'): write it somewhere")
+
+
+def test_two_operators_of_one_uid_are_refused() -> None:
+    env = cw.Environment()
+    stream(env).filter("n > 1").uid("rows").collect("out")
+    assert refusal(env).startswith("The uid 'rows' is used by two operators.")
+
+
+def test_a_function_that_cannot_be_sent_to_the_workers_is_refused_with_its_operator() -> None:
+    lock = threading.Lock()
+    env = cw.Environment()
+    stream(env).map(lambda row: (lock.locked(),), "locked boolean").named("Locked").uid("locked").collect("out")
+    told = refusal(env)
+    assert told.startswith("Locked (uid 'locked') cannot be sent to the workers: cannot pickle")
+    assert told.endswith("Open connections, locks and files inside open(), not before the job starts.")
+
+
+@pytest.mark.parametrize("restore", ["", None, 3])
+def test_restore_must_be_a_word_or_a_path(restore: Any) -> None:
+    env = cw.Environment()
+    stream(env).collect("out")
+    assert refusal(env, restore=restore).startswith(
+        f"restore={restore!r}: allowed are 'auto', 'latest', 'fresh' or the path of a checkpoint"
+    )
+
+
+def test_a_job_needs_a_name() -> None:
+    env = cw.Environment()
+    stream(env).collect("out")
+    assert refusal(env, name="").startswith("name='': a job needs a non-empty name")
+
+
+def test_settings_may_come_after_the_environment(tmp_path: Path) -> None:
+    env = cw.Environment()
+    env.enable_checkpointing("2s", storage=f"file:{tmp_path}", mode="at_least_once", retain=5)
+    assert env.checkpointing == cw.Checkpointing("2s", storage=f"file:{tmp_path}", mode="at_least_once", retain=5)
+
+
+def test_names_uids_and_parallelisms_reach_the_plan() -> None:
+    env = cw.Environment(parallelism=3)
+    rows = stream(env).filter("n > 1").named("Large").uid("large").with_parallelism(2)
+    rows.write(cw.discard(), uid="out", parallelism=1)
+    nodes = {node.uid: (node.name, node.parallelism) for node in env.define("job", 3).plan.graph.nodes}
+    assert nodes == {"rows": ("from_rows(1)", 3), "large": ("Large", 2), "out": ("discard", 1)}
+
+
+def test_uids_that_nobody_gave_are_the_same_in_the_next_run_of_the_same_program() -> None:
+    def uids() -> list[str]:
+        env = cw.Environment()
+        stream(env).filter("n > 1").select("n").write(cw.discard())
+        return [node.uid for node in env.define("job", 1).plan.graph.nodes]
+
+    assert uids() == uids()

@@ -1,0 +1,75 @@
+"""The guarantee of a path is that of its weakest part, and a promise that cannot be kept is refused."""
+
+from pathlib import Path
+
+import pytest
+
+import cutwater as cw
+from cutwater.guarantee import path_guarantee
+
+
+def checkpointing(**settings: object) -> cw.Checkpointing:
+    return cw.Checkpointing("1s", storage="memory", **settings)  # type: ignore[arg-type]
+
+
+REPLAYABLE = cw.sequence(10)
+SOCKET = cw.socket("localhost", 9999, allow_data_loss=True)
+
+
+@pytest.mark.parametrize(
+    ("source", "sink", "settings", "guarantee", "because"),
+    [
+        (REPLAYABLE, cw.parquet_sink("out"), {}, "exactly once", "replayable source"),
+        (REPLAYABLE, cw.discard(), {}, "exactly once", "replayable source"),
+        (REPLAYABLE, cw.print_sink(), {}, "at least once", "may repeat after a failure"),
+        (REPLAYABLE, cw.parquet_sink("out"), {"mode": "at_least_once"}, "at least once", "mode='at_least_once'"),
+        (REPLAYABLE, cw.parquet_sink("out"), {"mode": "at_most_once"}, "at most once", "mode='at_most_once'"),
+        (SOCKET, cw.parquet_sink("out"), {}, "at most once", "cannot be read again"),
+        (SOCKET, cw.parquet_sink("out"), {"mode": "at_least_once"}, "at most once", "cannot be read again"),
+    ],
+)
+def test_the_weakest_part_decides_and_is_named(
+    source: cw.Source, sink: object, settings: dict[str, str], guarantee: str, because: str
+) -> None:
+    told, reason = path_guarantee(source, sink, checkpointing(**settings))  # type: ignore[arg-type]
+    assert told == guarantee
+    assert because in reason
+
+
+def test_without_checkpoints_nothing_is_promised() -> None:
+    told, reason = path_guarantee(REPLAYABLE, cw.print_sink(), None)
+    assert told == "none"
+    assert "starts over" in reason
+
+
+def test_a_two_phase_sink_without_checkpoints_is_refused_with_the_setting_that_would_do(tmp_path: Path) -> None:
+    env = cw.Environment()
+    env.read(REPLAYABLE).write(cw.parquet_sink(tmp_path / "out"), uid="out")
+    with pytest.raises(cw.ConfigError, match=r"uid 'out'\) commits its output with checkpoints.*cw\.Checkpointing\("):
+        env.define("job", 1)
+
+
+@pytest.mark.parametrize("mode", ["at_most_once", "at_least_once"])
+def test_a_socket_may_be_read_where_exactly_once_is_not_asked_for(mode: str) -> None:
+    env = cw.Environment(checkpointing=checkpointing(mode=mode))
+    env.read(cw.socket("localhost", 9999)).write(cw.discard())
+    assert env.define("job", 1).checkpointing is not None
+
+
+def test_a_socket_under_exactly_once_is_refused_until_the_loss_is_accepted() -> None:
+    env = cw.Environment(checkpointing=checkpointing())
+    env.read(cw.socket("localhost", 9999), uid="lines").write(cw.discard())
+    with pytest.raises(
+        cw.ConfigError, match=r"socket\(localhost:9999\) \(uid 'lines'\) cannot be read again.*allow_data_loss"
+    ):
+        env.define("job", 1)
+    accepted = cw.Environment(checkpointing=checkpointing())
+    accepted.read(SOCKET, uid="lines").write(cw.discard())
+    assert set(accepted.define("job", 1).sources) == {"lines"}
+
+
+def test_unaligned_checkpoints_are_refused_as_not_supported_yet() -> None:
+    env = cw.Environment(checkpointing=checkpointing(unaligned=True))
+    env.read(REPLAYABLE).write(cw.discard())
+    with pytest.raises(cw.ConfigError, match=r"unaligned=True.*not supported.*leave it out"):
+        env.define("job", 1)
