@@ -56,7 +56,9 @@ class Environment:
         slot_timeout: Duration = "1 min",
     ) -> None:
         if spark is not None:
-            _refuse_unfit(spark)
+            from cutwater.spark.session import refuse_unfit
+
+            refuse_unfit(spark)
         self._spark = spark
         self.parallelism = None if parallelism is None else checked_parallelism(parallelism)
         self.max_parallelism = None
@@ -214,19 +216,6 @@ class Environment:
                 return open_storage(setting)
             case _:
                 raise PlanError(f"storage={setting!r} is not a storage URL.")
-
-
-def _refuse_unfit(spark: object) -> None:
-    from pyspark.sql import SparkSession
-
-    from cutwater.spark.session import refuse_unfit
-
-    if not isinstance(spark, SparkSession):
-        raise ConfigError(
-            f"spark={spark!r} is no SparkSession: pass SparkSession.builder.config(conf=cw.spark_conf(...)).getOrCreate(), "
-            f"or leave it out to get a local one."
-        )
-    refuse_unfit(spark)
 
 
 def _check_restore(restore: object) -> None:

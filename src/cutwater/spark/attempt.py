@@ -19,12 +19,14 @@ from cutwater.control.keys import AttemptKeys
 from cutwater.control.messages import AbortAttempt, AssignSplits
 from cutwater.flow.clock import SystemClock
 from cutwater.flow.ids import Attempt, SubtaskId
+from cutwater.flow.seal import Seal
 from cutwater.job.attempt import AttemptDriver, AttemptEvents, RootCause
 from cutwater.job.definition import JobDefinition
 from cutwater.job.deployment import Deployment
 from cutwater.spark.blueprint import Blueprint, pack
 from cutwater.spark.exchange import chain_levels, run_pipelined
 from cutwater.spark.processes import confirm_dead, is_alive, is_here
+from cutwater.spark.settings import wants_protected_network
 from cutwater.spark.task import RunLevel
 
 LEASE_SECONDS = 10.0
@@ -134,6 +136,7 @@ class SparkAttempt:
             checkpoints_prefix=store.layout.checkpoints,
             max_inline_state=_inline_limit(definition),
             lease_seconds=LEASE_SECONDS,
+            seal_key=Seal.new_key() if wants_protected_network(spark) else None,
         )
         self.driver = AttemptDriver(
             definition,

@@ -1,6 +1,6 @@
 """What Spark ships to the workers for one attempt. Travels in the closure, is never stored."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 import cloudpickle  # type: ignore[import-untyped]  # ships no types
@@ -26,6 +26,8 @@ class Blueprint:
     """Where in the storage the folders of this job's checkpoints stand."""
     max_inline_state: int
     lease_seconds: float
+    seal_key: bytes | None = field(default=None, repr=False)
+    """Set when the user asked Spark for network encryption or authentication: payloads are sealed with it."""
 
 
 def pack(blueprint: Blueprint) -> bytes:

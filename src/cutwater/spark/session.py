@@ -3,12 +3,13 @@
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from cutwater.errors import PlanError
+from cutwater.errors import ConfigError, PlanError
 from cutwater.spark.settings import DEFAULT_SLOTS, check_session, spark_conf
 
 
@@ -17,17 +18,25 @@ def local_session(slots_needed: int) -> SparkSession:
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
+    return open_session(None, {}, slots=max(DEFAULT_SLOTS, slots_needed))
+
+
+def open_session(master: str | None, settings: Mapping[str, str], slots: int | None = None) -> SparkSession:
+    """A session with what Cutwater needs and ``settings`` laid over it; without ``master`` a local one."""
     require_java()
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    conf = spark_conf(slots=max(DEFAULT_SLOTS, slots_needed))
+    conf = spark_conf(master=master, slots=slots)
     conf.set("spark.ui.enabled", "false")
-    conf.set("spark.driver.host", "127.0.0.1")
+    if master is None or master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        conf.set("spark.driver.host", "127.0.0.1")
     conf.set("spark.driver.memory", "2g")
     conf.set("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={quiet_logging()}")
     # Not in the system's temporary folder: a cleaner there would fail every later attempt.
     local = Path(tempfile.mkdtemp(prefix="spark-local-", dir=_state_folder()))
     conf.set("spark.local.dir", str(local))
     conf.set("spark.sql.warehouse.dir", str(local / "warehouse"))
+    for key, value in settings.items():
+        conf.set(key, value)
     return SparkSession.builder.config(conf=conf).getOrCreate()
 
 
@@ -53,7 +62,13 @@ def require_java() -> str:
     return found
 
 
-def refuse_unfit(spark: SparkSession) -> None:
+def refuse_unfit(spark: object) -> None:
+    """Before anything starts: is this a session, and does it have the settings that jobs need?"""
+    if not isinstance(spark, SparkSession):
+        raise ConfigError(
+            f"spark={spark!r} is no SparkSession: pass SparkSession.builder.config(conf=cw.spark_conf(...)).getOrCreate(), "
+            f"or leave it out to get a local one."
+        )
     problems = check_session(spark)
     if problems:
         told = "".join(f"\n  - {problem}" for problem in problems)

@@ -91,6 +91,13 @@ def _use_this_python() -> None:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 
+def wants_protected_network(spark: SparkSession) -> bool:
+    """Whether the user asked Spark to authenticate or encrypt what travels between its processes."""
+    conf = spark.sparkContext.getConf()
+    asked = ("spark.authenticate", "spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
+    return any(conf.get(key) == "true" for key in asked)
+
+
 def check_session(spark: SparkSession) -> list[str]:
     """What keeps jobs from running on this session: one sentence each, with the setting that would do. Empty: nothing."""
     problems = []

@@ -30,6 +30,7 @@ from cutwater.errors import ControlError, UserCodeError
 from cutwater.flow.clock import SystemClock
 from cutwater.flow.envelope import Row
 from cutwater.flow.ids import CheckpointId, SubtaskId
+from cutwater.flow.seal import Seal
 from cutwater.flow.transport import Emit, Wait
 from cutwater.graph.plan import RelayPlace, SubtaskPlace
 from cutwater.job.deployment import state_from
@@ -156,6 +157,7 @@ class SubtaskTask:
         self._reader: ExchangeReader | None = None
         self._lock = threading.Lock()
         self._done = threading.Event()
+        self._seal = Seal(blueprint.seal_key) if blueprint.seal_key is not None else None
 
     def run(self, iterator: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         blueprint = self._blueprint
@@ -249,11 +251,12 @@ class SubtaskTask:
             receiver,
             subtask.mailbox.changed,
             lambda error: subtask.mailbox.fail(error if isinstance(error, ControlError) else _ExchangeFailed(error)),
+            self._seal,
         )
         self._reader.start()
 
     def _drive(self, subtask: Subtask) -> Iterator[pa.RecordBatch]:
-        writer = ExchangeWriter()
+        writer = ExchangeWriter(self._seal)
         for step in subtask.steps():
             match step:
                 case Emit():

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from cutwater.flow.envelope import Row, RowKind, from_exchange, pad_row, to_exchange
+from cutwater.flow.seal import Seal
 from cutwater.flow.transport import Emit, RowReceiver
 from cutwater.subtask.relay import Relay
 
@@ -20,12 +21,13 @@ _GATHER_BYTES = 64 * 1024
 class ExchangeWriter:
     """Turns emitted rows into batches for Spark, with pads where they are needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, seal: Seal | None = None) -> None:
+        self._seal = seal
         self._bare: set[int] = set()
         """Targets whose newest row still waits in the look-ahead."""
 
     def batches(self, emit: Emit) -> Iterator[pa.RecordBatch]:
-        rows = list(emit.rows)
+        rows = list(emit.rows) if self._seal is None else [self._seal.close(row) for row in emit.rows]
         self._bare.update(row.target for row in rows)
         if emit.urgent:
             rows.extend(pad_row(target) for target in sorted(self._bare))
@@ -54,31 +56,32 @@ class ExchangeReader(threading.Thread):
         receiver: RowReceiver,
         changed: threading.Condition,
         failed: Callable[[BaseException], None],
+        seal: Seal | None = None,
     ) -> None:
         super().__init__(name="cutwater-reader", daemon=True)
         self._iterator = iterator
         self._receiver = receiver
         self._changed = changed
         self._failed = failed
-        self.stop_offering = False
+        self._seal = seal
 
     def run(self) -> None:
         try:
             for batch in self._iterator:
                 for row in from_exchange(batch):
-                    self._offer(row)
+                    self._offer(row if self._seal is None else self._seal.open(row))
         except BaseException as error:
             self._failed(error)
 
     def _offer(self, row: Row) -> None:
-        while not self.stop_offering and not self._receiver.offer(row):
+        while not self._receiver.offer(row):
             with self._changed:
                 # Space may have come between the refusal and this line; the short wait makes that harmless.
                 self._changed.wait(0.005)
 
 
 def relay_rows(iterator: Iterator[pa.RecordBatch], relay: Relay) -> Iterator[pa.RecordBatch]:
-    """Pass rows on in order; a pad that arrives means that what came before it must arrive now, so pads go out too."""
+    """Pass rows on in order, sealed as they are. A pad says that what came before it must arrive now: pads go out too."""
     writer = ExchangeWriter()
     for batch in iterator:
         padded = RowKind.PAD in batch.column(2).to_pylist()

@@ -59,12 +59,12 @@ def read(
     return [row for batch in restored.batches(state) for row in batch.to_pylist()]
 
 
-def test_a_table_is_read_back_without_its_key_groups(storage: CheckpointStorage) -> None:
+def test_a_table_is_read_back_with_its_key_groups(storage: CheckpointStorage) -> None:
     table = write_table(storage, "job/chk-1/n.arrow", keyed([5, 3], [90]))
     assert (table.rows, table.first_key_group, table.last_key_group) == (3, 3, 90)
     assert table.size == storage.size("job/chk-1/n.arrow")
     verify_table(storage, table)
-    assert read(storage, [table]) == [{"word": f"w{g}", "n": g * 2} for g in (5, 3, 90)]
+    assert read(storage, [table]) == [{"word": f"w{g}", "n": g * 2, "key_group": g} for g in (5, 3, 90)]
 
 
 def test_only_the_own_key_groups_are_read_from_all_parts(storage: CheckpointStorage) -> None:
