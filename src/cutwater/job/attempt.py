@@ -214,7 +214,10 @@ class AttemptDriver:
     def _id_reserved(self, outcome: Any) -> None:
         match outcome:
             case Exception():
-                self.handle(on.ReservationFailed(f"no checkpoint id could be reserved: {outcome}"))
+                reason = f"no checkpoint id could be reserved: {outcome}"
+                # Without an id there is no record of it among the checkpoints: the log alone tells.
+                self._events.log(reason)
+                self.handle(on.ReservationFailed(reason))
             case checkpoint:
                 self.handle(on.IdReserved(checkpoint))
 
