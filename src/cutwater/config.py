@@ -64,6 +64,7 @@ class Checkpointing:
 
     ``min_pause`` counts from the end of one periodic checkpoint to the start of the next and makes ``max_concurrent`` 1,
     whatever was asked for. A zero ``min_pause`` is none; a zero ``aligned_timeout`` is an unaligned cut at once.
+    ``stop_the_world`` is the naive algorithm (pause the sources, drain, copy, resume), there to be compared with.
     """
 
     interval: timedelta
@@ -78,6 +79,7 @@ class Checkpointing:
     retain: int
     on_cancel: OnCancel
     on_damaged: OnDamaged
+    stop_the_world: bool
 
     def __init__(
         self,
@@ -94,14 +96,16 @@ class Checkpointing:
         retain: int = 2,
         on_cancel: str = "retain",
         on_damaged: str = "fail",
+        stop_the_world: bool = False,
     ) -> None:
         chosen_mode = _choice("mode", mode, CheckpointMode)
         pause = _optional_duration("min_pause", min_pause)
         concurrent = _whole_number("max_concurrent", max_concurrent, at_least=1)
         if pause is not None:
             concurrent = 1
-        if not isinstance(unaligned, bool):
-            raise ConfigError(f"unaligned={unaligned!r}: allowed are True and False.")
+        for name, flag in (("unaligned", unaligned), ("stop_the_world", stop_the_world)):
+            if not isinstance(flag, bool):
+                raise ConfigError(f"{name}={flag!r}: allowed are True and False.")
         _refuse_impossible_cuts(chosen_mode, concurrent, unaligned=unaligned, aligned_timeout=aligned_timeout)
         values: dict[str, object] = {
             "interval": parse_duration("interval", interval),
@@ -116,6 +120,7 @@ class Checkpointing:
             "retain": _whole_number("retain", retain, at_least=1),
             "on_cancel": _choice("on_cancel", on_cancel, OnCancel),
             "on_damaged": _choice("on_damaged", on_damaged, OnDamaged),
+            "stop_the_world": stop_the_world,
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)

@@ -10,12 +10,13 @@ from cutwater.checkpoint.completed import VertexShape
 from cutwater.config import Checkpointing, CheckpointMode
 from cutwater.connectors.sink import Sink, TwoPhaseCommitSink
 from cutwater.connectors.source import Source
-from cutwater.flow.ids import SubtaskId
+from cutwater.flow.ids import Attempt, SubtaskId
+from cutwater.graph.chaining import Vertex
 from cutwater.graph.plan import ExecutionPlan
 from cutwater.restart import RestartStrategy
 from cutwater.state.backend import StateBackend
 from cutwater.subtask.limits import FlowLimits
-from cutwater.subtask.setup import Guarantee
+from cutwater.subtask.setup import Guarantee, SubtaskSetup
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,28 @@ class JobDefinition:
         return tuple(
             VertexShape(vertex.id, tuple(node.uid for node in vertex.members), vertex.parallelism)
             for vertex in self.plan.vertices
+        )
+
+    def setup_of(
+        self, subtask: SubtaskId, attempt: Attempt, incarnation: str, vertex: Vertex | None = None
+    ) -> SubtaskSetup:
+        """What one subtask is told; ``vertex`` stands in for the plan's own where operators must not be shared."""
+        plan = self.plan
+        return SubtaskSetup(
+            job=self.name,
+            incarnation=incarnation,
+            attempt=attempt,
+            subtask=subtask,
+            vertex=vertex or plan.vertex(subtask.vertex),
+            max_parallelism=plan.max_parallelism,
+            inputs=plan.input_channels(subtask),
+            routes=plan.output_routes(subtask),
+            input_schemas=self.schemas,
+            backend=self.backend,
+            checkpointed=self.checkpointing is not None,
+            guarantee=self.guarantee,
+            stop_the_world=self.checkpointing is not None and self.checkpointing.stop_the_world,
+            limits=self.limits,
         )
 
     def committing_subtasks(self) -> frozenset[SubtaskId]:

@@ -27,6 +27,8 @@ class Runner(Protocol):
 
     def cancel(self) -> None: ...
 
+    def workers(self) -> dict[SubtaskId, tuple[str, int]]: ...
+
 
 @dataclass(slots=True)
 class JobState:
@@ -81,6 +83,11 @@ class Job:
     def progress(self) -> dict[SubtaskId, Progress]:
         """What each subtask reported last."""
         return dict(self._state.progress)
+
+    @property
+    def workers(self) -> dict[SubtaskId, tuple[str, int]]:
+        """Host and process id of each living subtask's Python worker; empty while no attempt runs."""
+        return self._runner.workers()
 
     def wait(self, timeout: Duration | None = None) -> JobResult:
         """Until the job has ended. Raises JobFailed if it failed, TimeoutError if it still runs after ``timeout``."""

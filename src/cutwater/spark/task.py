@@ -40,7 +40,6 @@ from cutwater.state.frozen import FrozenTable
 from cutwater.subtask.chain import OperatorFailure
 from cutwater.subtask.operator_subtask import OperatorSubtask
 from cutwater.subtask.relay import Relay
-from cutwater.subtask.setup import SubtaskSetup
 from cutwater.subtask.source_subtask import SourceSubtask
 from cutwater.subtask.subtask import Subtask
 
@@ -207,25 +206,9 @@ class SubtaskTask:
         first = self._arrived.get()
         if not isinstance(first, Deploy):
             raise ControlError(f"{self._id} was told {type(first).__name__} before Deploy.")
-        definition = self._blueprint.definition
-        plan = definition.plan
-        vertex = plan.vertex(self._id.vertex)
-        setup = SubtaskSetup(
-            job=definition.name,
-            incarnation=self._blueprint.incarnation,
-            attempt=self._blueprint.attempt,
-            subtask=self._id,
-            vertex=vertex,
-            max_parallelism=plan.max_parallelism,
-            inputs=plan.input_channels(self._id),
-            routes=plan.output_routes(self._id),
-            input_schemas=definition.schemas,
-            backend=definition.backend,
-            checkpointed=definition.checkpointing is not None,
-            guarantee=definition.guarantee,
-            limits=definition.limits,
-        )
-        kind = SourceSubtask if vertex.is_source else OperatorSubtask
+        blueprint = self._blueprint
+        setup = blueprint.definition.setup_of(self._id, blueprint.attempt, blueprint.incarnation)
+        kind = SourceSubtask if setup.vertex.is_source else OperatorSubtask
         subtask = kind(
             setup,
             state_from(first),

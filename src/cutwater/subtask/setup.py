@@ -44,6 +44,8 @@ class SubtaskSetup:
     backend: StateBackend
     checkpointed: bool
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
+    stop_the_world: bool = False
+    """Sources stand still from a checkpoint's barrier until it has completed."""
     limits: FlowLimits = field(default_factory=FlowLimits)
     spill_folder: str | None = None
 

@@ -40,6 +40,9 @@ class SourceSubtask(Subtask):
 
     def _abort(self, checkpoint: CheckpointId) -> None:
         """A stop-with-savepoint that failed leaves the job running (rule 6)."""
+        self._go_on_behind(checkpoint)
+
+    def _go_on_behind(self, checkpoint: CheckpointId) -> None:
         with self.mailbox.changed:
             if self._stopped_behind == checkpoint:
                 self._stopped_behind = None
@@ -56,12 +59,12 @@ class SourceSubtask(Subtask):
             return True
         if self._paused():
             return False
-        may_begin = self.mailbox.started and not self._begun
+        may_begin = self.mailbox.started and not self._begun and not self._ended
         is_stored = bool(self._reserved) and self.mailbox.stored_reservation >= self._reservation
         return may_begin or is_stored or self._stands_still
 
     def _on_trigger(self, trigger: TriggerCheckpoint) -> Iterator[Step]:
-        if trigger.stop:
+        if trigger.stop or self._setup.stop_the_world:
             self._stopped_behind = trigger.checkpoint
         yield from self._cut(trigger.checkpoint, trigger.triggered_at, self._clock.wall(), 0.0)
 
@@ -74,6 +77,8 @@ class SourceSubtask(Subtask):
     def _complete(self, checkpoint: CheckpointId) -> None:
         super()._complete(checkpoint)
         self.mailbox.put_completed(checkpoint)
+        if self._setup.stop_the_world:
+            self._go_on_behind(checkpoint)
 
     def _work(self) -> Steps:
         if self._ended or not self.mailbox.started:

@@ -21,7 +21,7 @@ from cutwater.job.definition import JobDefinition
 from cutwater.job.deployment import Deployment, deploy_fresh, deploy_reserved, deploy_restored, state_from
 from cutwater.subtask.operator_subtask import OperatorSubtask
 from cutwater.subtask.relay import Relay
-from cutwater.subtask.setup import SubtaskSetup, TableWriter
+from cutwater.subtask.setup import TableWriter
 from cutwater.subtask.source_subtask import SourceSubtask
 from cutwater.subtask.subtask import Subtask
 from cutwater.testing.actors import (
@@ -42,9 +42,10 @@ Choose = Callable[[int], int]
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something that could happen next. ``kind`` says which thread or queue of a real job would do it."""
+    """Something that could happen next: ``kind`` says which sort of thread or queue of a real job would do it, ``actor`` whose."""
 
     kind: str
+    actor: str
     run: Callable[[], None]
 
 
@@ -122,7 +123,7 @@ class Simulation:
                 match place:
                     case RelayPlace():
                         relay = Relay(plan.relay_hops(level, place))
-                        self._relays.append(RelayActor(relay, self._exchange, level, partition))
+                        self._relays.append(RelayActor(f"{level}/{partition}", relay, self._exchange, level, partition))
                     case SubtaskPlace(subtask):
                         self._deploy(subtask, level, partition)
 
@@ -144,21 +145,7 @@ class Simulation:
         self.driver.on_message(subtask, Hello("simulation", 0, 0.0))
         deploy = self._to_subtask[subtask].popleft()
         vertex = cloudpickle.loads(cloudpickle.dumps(plan.vertex(subtask.vertex)))
-        setup = SubtaskSetup(
-            job=definition.name,
-            incarnation=self._incarnation,
-            attempt=self._attempt,
-            subtask=subtask,
-            vertex=vertex,
-            max_parallelism=plan.max_parallelism,
-            inputs=plan.input_channels(subtask),
-            routes=plan.output_routes(subtask),
-            input_schemas=definition.schemas,
-            backend=definition.backend,
-            checkpointed=definition.checkpointing is not None,
-            guarantee=definition.guarantee,
-            limits=definition.limits,
-        )
+        setup = definition.setup_of(subtask, self._attempt, self._incarnation, vertex)
         background = BackgroundQueues()
         kind = SourceSubtask if vertex.is_source else OperatorSubtask
         built = kind(
@@ -172,9 +159,9 @@ class Simulation:
         self.subtasks[subtask] = built
         self._backgrounds[subtask] = background
         built.open(_Port(self._to_driver[subtask]))
-        self._loops.append(LoopActor(built, self._exchange, level, partition, self._clock))
+        self._loops.append(LoopActor(str(subtask), built, self._exchange, level, partition, self._clock))
         if isinstance(built, OperatorSubtask):
-            self._readers.append(ReaderActor(self._exchange.inlet(level, partition), built.intake))
+            self._readers.append(ReaderActor(str(subtask), self._exchange.inlet(level, partition), built.intake))
 
     def _writer(self, subtask: SubtaskId) -> TableWriter:
         return SimulatedWriter(self.store.storage, self.store.layout.checkpoints, subtask, self._attempt)
@@ -233,26 +220,28 @@ class Simulation:
             if reader.holds_row:
                 if reader.offer_in_hand():
                     # Placing it is not a choice: the reader thread tries again as soon as there is room.
-                    actions.append(Action("reader", _nothing))
+                    actions.append(Action("reader", reader.name, _nothing))
             else:
-                actions.extend(Action("reader", _take(reader, sender)) for sender in reader.senders())
-        actions.extend(Action("loop", loop.step) for loop in self._loops if loop.ready())
-        actions.extend(Action("relay", relay.step) for relay in self._relays if relay.ready())
-        for background in self._backgrounds.values():
+                actions.extend(
+                    Action("reader", f"{reader.name}<-{sender}", _take(reader, sender)) for sender in reader.senders()
+                )
+        actions.extend(Action("loop", loop.name, loop.step) for loop in self._loops if loop.ready())
+        actions.extend(Action("relay", relay.name, relay.step) for relay in self._relays if relay.ready())
+        for subtask, background in self._backgrounds.items():
             if background.snapshots.ready:
-                actions.append(Action("snapshot", background.snapshots.step))
+                actions.append(Action("snapshot", str(subtask), background.snapshots.step))
             if background.commits.ready:
-                actions.append(Action("commit", background.commits.step))
-        actions.extend(
-            Action("to driver", self._deliver_up(subtask)) for subtask, sent in self._to_driver.items() if sent
-        )
-        actions.extend(
-            Action("to subtask", self._deliver_down(subtask)) for subtask, sent in self._to_subtask.items() if sent
-        )
+                actions.append(Action("commit", str(subtask), background.commits.step))
+        for subtask, sent in self._to_driver.items():
+            if sent:
+                actions.append(Action("to driver", str(subtask), self._deliver_up(subtask)))
+        for subtask, sent_down in self._to_subtask.items():
+            if sent_down:
+                actions.append(Action("to subtask", str(subtask), self._deliver_down(subtask)))
         if self._io.ready:
-            actions.append(Action("storage", self._io.step))
+            actions.append(Action("storage", "driver", self._io.step))
         if self.driver.next_tick is not None and self._clock.monotonic() >= self.driver.next_tick:
-            actions.append(Action("tick", self.driver.tick))
+            actions.append(Action("tick", "driver", self.driver.tick))
         return actions
 
     def _deliver_up(self, subtask: SubtaskId) -> Callable[[], None]:
