@@ -115,25 +115,32 @@ W1 = Workload(
     ),
 )
 
-W1_ROCKSDB = Workload(
-    "W1-rocksdb",
-    "the same on RocksDB, incremental checkpoints every second",
+PAUSE = Workload(
+    "pause",
+    "full speed over 1 M keys: what a checkpoint every second does to the stream",
     (
-        Contestant("Cutwater, RocksDB", "ours", ("bench.ours.w1", "--backend", "rocksdb"), _OURS_QUICK_W1),
+        Contestant("Cutwater, checkpoints", "ours", ("bench.ours.pause",), ("--n", "8000000")),
         Contestant(
-            "Flink SQL, RocksDB",
-            "flink",
-            (*_FLINK_W1, "--n", "2000000", "--ckpt", "1s", "--backend", "rocksdb", "--incremental"),
-            _FLINK_QUICK_W1,
+            "Cutwater, no checkpoints",
+            "ours",
+            ("bench.ours.pause", "--checkpoints", "off"),
+            ("--n", "8000000"),
+            baseline_of="Cutwater, checkpoints",
         ),
         Contestant(
-            "Spark SS, RocksDB changelog",
-            "spark",
-            (SPARK, "w1", "--store", "rocksdb", "--changelog", "--batch", "500000", "--batches", "3", "--skip", "3"),
-            _SPARK_QUICK_W1,
+            "Cutwater, stop the world",
+            "ours",
+            ("bench.ours.pause", "--stop-the-world"),
+            ("--n", "8000000"),
+            "the naive algorithm: pause, drain, copy, resume",
+            baseline_of="Cutwater, no checkpoints",
         ),
     ),
-    (Figure("throughput", "rec/s", RATE, Better.HIGHER, TimesBestPeer(4), TimesBestPeer(15)),),
+    (
+        Figure("cost of checkpoints", "%", RATE, Better.LOWER, Bound(5.0), Bound(2.0), against_baseline=True),
+        Figure("longest hole in the output", "ms", ("longest_hole_ms",), Better.LOWER, Bound(100.0), Bound(20.0)),
+        Figure("synchronous part", "ms", ("longest_sync_ms",), Better.LOWER, Bound(10.0), Bound(2.0)),
+    ),
 )
 
 W5 = Workload(
@@ -193,4 +200,4 @@ W6 = Workload(
     ),
 )
 
-WORKLOADS = {workload.id: workload for workload in (W1, W1_ROCKSDB, W5, W6)}
+WORKLOADS = {workload.id: workload for workload in (W1, PAUSE, W5, W6)}

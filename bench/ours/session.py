@@ -10,6 +10,7 @@ import polars as pl
 from pyspark.sql import SparkSession
 
 import cutwater as cw
+from cutwater.spark.session import quiet_logging
 
 PRIME = 2654435761
 """Spreads a sequence over the keys; prime to every power of ten, so that each key is hit equally often."""
@@ -17,7 +18,10 @@ PRIME = 2654435761
 
 @contextmanager
 def session(slots: int = 16) -> Iterator[SparkSession]:
-    spark = SparkSession.builder.config(conf=cw.spark_conf(slots=slots)).getOrCreate()
+    conf = cw.spark_conf(slots=slots)
+    conf.set("spark.ui.enabled", "false").set("spark.driver.host", "127.0.0.1").set("spark.driver.memory", "2g")
+    conf.set("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={quiet_logging()}")
+    spark = SparkSession.builder.config(conf=conf).getOrCreate()
     try:
         yield spark
     finally:
@@ -35,8 +39,6 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--parallelism", type=int, default=2)
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--checkpoints", default="1s", help="the interval, or 'off'")
-    parser.add_argument("--backend", default="memory", choices=["memory", "rocksdb"])
-    parser.add_argument("--unaligned", action="store_true")
     return parser
 
 
@@ -44,14 +46,15 @@ def environment(spark: SparkSession, wanted: argparse.Namespace, folder: Path) -
     checkpointing = None
     if wanted.checkpoints != "off":
         checkpointing = cw.Checkpointing(
-            interval=wanted.checkpoints, storage=f"file:{folder / 'checkpoints'}", unaligned=wanted.unaligned
+            interval=wanted.checkpoints,
+            storage=f"file:{folder / 'checkpoints'}",
+            stop_the_world=getattr(wanted, "stop_the_world", False),
         )
     return cw.Environment(
         spark=spark,
         parallelism=wanted.parallelism,
         checkpointing=checkpointing,
-        state_backend=cw.RocksDB(incremental=True) if wanted.backend == "rocksdb" else cw.Memory(incremental=True),
-        restart=cw.fixed_delay(attempts=3, delay="0s"),
+        restart=cw.fixed_delay(attempts=3, delay="10ms"),
     )
 
 
@@ -60,5 +63,4 @@ def spread_over_keys(keys: int) -> pl.Expr:
 
 
 def variant(wanted: argparse.Namespace) -> str:
-    words = [wanted.backend, f"checkpoints={wanted.checkpoints}", f"parallelism={wanted.parallelism}"]
-    return " ".join(words + ["unaligned"] * wanted.unaligned)
+    return f"memory checkpoints={wanted.checkpoints} parallelism={wanted.parallelism}"
