@@ -1,0 +1,47 @@
+"""How a command ends: an answer for people or for programs, and the exit code that says whether it went well."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+
+from cutwater.errors import ConfigError, CutwaterError, JobFailed
+
+FAILED = 1
+WRONG_USE = 2
+
+
+def answer(value: dict[str, Any], told: Callable[[], None], *, as_json: bool) -> None:
+    """``value`` as one JSON object, or whatever ``told`` prints of it."""
+    if as_json:
+        print(json.dumps(value, indent=2, default=str, ensure_ascii=False))
+    else:
+        told()
+
+
+@contextmanager
+def exit_codes(*, as_json: bool, trace: bool = False) -> Iterator[None]:
+    """Turns our errors into a message and an exit code. Anything else is a bug of ours and keeps its stack trace."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise _ended("canceled", FAILED, as_json=as_json) from None
+    except ConfigError as error:
+        raise _ended(str(error), WRONG_USE, as_json=as_json) from None
+    except JobFailed as error:
+        # Behind the first blank line stands the stack trace of the user's code; the first line names the user's line.
+        message = str(error) if trace else str(error).partition("\n\n")[0]
+        raise _ended(message, FAILED, as_json=as_json) from None
+    except CutwaterError as error:
+        raise _ended(str(error), FAILED, as_json=as_json) from None
+
+
+def _ended(message: str, code: int, *, as_json: bool) -> typer.Exit:
+    if as_json:
+        print(json.dumps({"status": "failed", "error": message}, indent=2, ensure_ascii=False))
+    else:
+        print(f"cutwater: {message}", file=sys.stderr)
+    return typer.Exit(code)

@@ -1,0 +1,98 @@
+"""``cutwater checkpoints``: what a storage folder holds, without a job running."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from rich.console import Console
+from rich.table import Table
+
+from cutwater.checkpoint.completed import CompletedCheckpoint, decode_metadata
+from cutwater.checkpoint.job_store import JobStore, Survey
+from cutwater.checkpoint.layout import METADATA_FILE
+from cutwater.checkpoint.storage import CheckpointStorage
+from cutwater.checkpoint.storage_url import folder_of, open_storage
+from cutwater.cli.answer import answer
+from cutwater.errors import ConfigError, CutwaterError
+
+
+def checkpoints(url: str, job: str | None, *, as_json: bool) -> None:
+    if url == "memory":
+        raise ConfigError("memory: checkpoints in memory live and die with the driver; give the URL of a folder.")
+    folder = folder_of(url)
+    if not Path(folder).is_dir():
+        raise ConfigError(f"{url}: there is no folder {folder}.")
+    storage = open_storage(f"file:{folder}")
+    jobs = {name: JobStore(storage, name).survey() for name in jobs_in(storage) if job in (None, name)}
+    if job is not None and job not in jobs:
+        known = ", ".join(sorted(jobs_in(storage))) or "none"
+        raise ConfigError(f"--job {job}: {url} holds no such job (it holds: {known}).")
+    value = {"storage": storage.url, "jobs": {name: _value(storage, survey) for name, survey in jobs.items()}}
+    answer(value, lambda: _tell(storage, jobs), as_json=as_json)
+
+
+def jobs_in(storage: CheckpointStorage) -> list[str]:
+    """The jobs that ever started an attempt in this storage."""
+    folders = sorted({name.split("/")[0] for name in storage.list("") if name.split("/")[1:2] == ["attempts"]})
+    return [name for folder in folders if (name := _job_of(storage, folder)) is not None]
+
+
+def _job_of(storage: CheckpointStorage, folder: str) -> str | None:
+    """A short name is legible in its folder's; a long one stands in the metadata of its checkpoints only."""
+    if "~" not in folder:
+        return unquote(folder)
+    for name in storage.list(f"{folder}/chk-"):
+        if name.endswith(f"/{METADATA_FILE}"):
+            try:
+                return decode_metadata(name, storage.read(name)).job
+            except (CutwaterError, FileNotFoundError):
+                continue
+    return None
+
+
+def _value(storage: CheckpointStorage, survey: Survey) -> dict[str, Any]:
+    return {
+        "checkpoints": [
+            {
+                "id": each.id,
+                "kind": each.kind.value,
+                "attempt": each.attempt,
+                "triggered_at": _moment(each),
+                "duration": each.duration,
+                "state_bytes": each.size,
+                "max_parallelism": each.max_parallelism,
+                "path": f"{storage.url}/{each.folder}",
+                "operators": {shape.vertex: list(shape.uids) for shape in each.graph},
+            }
+            for each in reversed(survey.completed)
+        ],
+        "damaged": [{"id": each.id, "problem": each.problem} for each in survey.damaged],
+    }
+
+
+def _tell(storage: CheckpointStorage, jobs: dict[str, Survey]) -> None:
+    console = Console(highlight=False)
+    if not jobs:
+        console.print(f"{storage.url} holds no checkpoints.")
+    for name, survey in jobs.items():
+        table = Table(
+            "id", "kind", "attempt", "triggered at", "took", "state", "path", title=name, title_justify="left"
+        )
+        for row in _rows(storage, survey):
+            table.add_row(*row)
+        console.print(table)
+        for damaged in survey.damaged:
+            console.print(f"checkpoint {damaged.id} is damaged: {damaged.problem}", style="red")
+
+
+def _rows(storage: CheckpointStorage, survey: Survey) -> Iterator[tuple[str, ...]]:
+    for each in reversed(survey.completed):
+        took = f"{each.duration * 1000:.0f} ms"
+        path = f"{storage.url}/{each.folder}"
+        yield str(each.id), each.kind.value, str(each.attempt), _moment(each), took, f"{each.size:,} B", path
+
+
+def _moment(checkpoint: CompletedCheckpoint) -> str:
+    return datetime.fromtimestamp(checkpoint.triggered_at, UTC).isoformat(timespec="milliseconds")

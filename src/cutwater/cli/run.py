@@ -1,0 +1,86 @@
+"""``cutwater run``: a pipeline from a file, to its end."""
+
+import contextlib
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from cutwater.cli.answer import answer
+from cutwater.cli.pipeline_file import PipelineFile, load
+from cutwater.cli.settings import DEFAULT_CHECKPOINTING, Settings, parse
+from cutwater.environment import Environment
+from cutwater.job.result import JobResult
+from cutwater.pipeline import checked_parallelism
+
+SHOWN_ROWS = 20
+
+
+def run(
+    file: str,
+    *,
+    restore: str,
+    parallelism: int | None,
+    checkpoints: str | None,
+    master: str | None,
+    pairs: list[str],
+    name: str | None,
+    as_json: bool,
+) -> None:
+    settings = parse(pairs, checkpoints)
+    env = _environment(load(file), settings, master, parallelism)
+    collected = list(env.define("check", env.parallelism or 1).collected)
+    job_name = name or _name_of(file)
+    # What the pipeline prints must not stand in the way of whoever reads the JSON.
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        result = env.execute(job_name, restore)
+    answer(_value(job_name, result, collected), lambda: _tell(job_name, result, collected), as_json=as_json)
+
+
+def _environment(file: PipelineFile, settings: Settings, master: str | None, parallelism: int | None) -> Environment:
+    """Settings of the command line are laid over those of the file, which may set its own in ``pipeline(env)`` too."""
+    if master is not None or settings.spark:
+        from cutwater.spark.session import open_session
+
+        open_session(master, settings.spark)
+    env = file.new_environment() or Environment(checkpointing=DEFAULT_CHECKPOINTING)
+    file.write_into(env)
+    env.checkpointing = settings.over(env.checkpointing)
+    if parallelism is not None:
+        env.parallelism = checked_parallelism(parallelism)
+    return env
+
+
+def _name_of(file: str) -> str:
+    return file.rsplit("/", 1)[-1].removesuffix(".py")
+
+
+def _value(name: str, result: JobResult, collected: list[str]) -> dict[str, Any]:
+    return {
+        "job": name,
+        "status": result.status,
+        "attempts": result.attempts,
+        "checkpoints": result.checkpoints,
+        "records_in": result.records_in,
+        "records_out": result.records_out,
+        "seconds": round(result.seconds, 3),
+        "collected": {output: result.to_polars(output).to_dicts() for output in collected},
+    }
+
+
+def _tell(name: str, result: JobResult, collected: list[str]) -> None:
+    console = Console(highlight=False)
+    for output in collected:
+        frame = result.to_polars(output)
+        table = Table(*frame.columns, title=f"{output} ({frame.height} rows)", title_justify="left")
+        for row in frame.head(SHOWN_ROWS).iter_rows():
+            table.add_row(*map(str, row))
+        console.print(table)
+        if frame.height > SHOWN_ROWS:
+            console.print(f"... and {frame.height - SHOWN_ROWS} more")
+    console.print(
+        f"{name}: {result.status} in {result.seconds:.1f} s, {result.records_in:,} records in, "
+        f"{result.records_out:,} out, {result.checkpoints} checkpoints, {result.attempts} "
+        f"{'attempt' if result.attempts == 1 else 'attempts'}"
+    )
