@@ -93,6 +93,23 @@ class JobStore:
         clean_up(self.storage, self.layout.attempts, attempt)
         return record
 
+    def note_workers(self, workers: Sequence[Json]) -> None:
+        """Who works for this attempt, before any of them opens a sink: a later driver makes sure that they are dead."""
+        record = self._required_record()
+        content = {"attempt": record.attempt, "workers": list(workers)}
+        self.storage.put(self.layout.workers, json.dumps(content).encode())
+
+    def noted_workers(self) -> list[Json]:
+        """Those of the last attempt that anybody noted, unless they were seen dead."""
+        try:
+            return list(json.loads(self.storage.read(self.layout.workers))["workers"])
+        except FileNotFoundError:
+            return []
+
+    def forget_workers(self) -> None:
+        """They are known to be dead."""
+        self.storage.delete([self.layout.workers])
+
     def reserve_id(self) -> CheckpointId:
         """The next id, durable before it is used: 1 + the highest ever reserved in this job's storage."""
         if self._highest_seen is None:

@@ -81,6 +81,10 @@ class JobLayout:
         return f"{self.attempts}{attempt:08d}.start.json"
 
     @property
+    def workers(self) -> str:
+        return f"{self.folder}/workers.json"
+
+    @property
     def ids(self) -> str:
         return f"{self.folder}/ids/"
 

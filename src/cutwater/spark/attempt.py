@@ -3,8 +3,9 @@
 import queue
 import threading
 import time
+import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -16,7 +17,7 @@ from cutwater.checkpoint.statistics import CheckpointHistory
 from cutwater.config import MemoryStorageSetting
 from cutwater.control.driver_server import ControlServer, PeerLost
 from cutwater.control.keys import AttemptKeys
-from cutwater.control.messages import AbortAttempt, AssignSplits
+from cutwater.control.messages import AbortAttempt, AssignSplits, Hello
 from cutwater.flow.clock import SystemClock
 from cutwater.flow.ids import Attempt, SubtaskId
 from cutwater.flow.seal import Seal
@@ -149,6 +150,7 @@ class SparkAttempt:
             clock=SystemClock(),
             events=events,
         )
+        self._hellos: dict[SubtaskId, Hello] = {}
         self._spark_error: Exception | None = None
         self._group = f"cutwater-{definition.name}-{attempt}"
 
@@ -164,7 +166,13 @@ class SparkAttempt:
         job = threading.Thread(target=self._submit, args=(packed,), name=self._group, daemon=True)
         job.start()
         try:
-            outcome = self._serve(job)
+            try:
+                outcome = self._serve(job)
+            except Exception as error:
+                # A fault of the driver itself: the workers must not outlive the attempt because of it.
+                outcome = Failed(
+                    RootCause(f"driver: {type(error).__name__}: {error}", traceback.format_exc()), ran=False
+                )
             self._end(job, outcome)
             return outcome
         finally:
@@ -191,10 +199,13 @@ class SparkAttempt:
         driver = self.driver
         while True:
             for report in self._server.receive(self._patience()):
-                if isinstance(report, PeerLost):
-                    self._peer_lost(report.subtask)
-                else:
-                    driver.on_message(*report)
+                match report:
+                    case PeerLost(subtask):
+                        self._peer_lost(subtask)
+                    case (subtask, Hello() as hello):
+                        self._greet(subtask, hello)
+                    case (subtask, message):
+                        driver.on_message(subtask, message)
             self._io.deliver()
             while not self._asked.empty():
                 driver.handle(self._asked.get())
@@ -206,12 +217,28 @@ class SparkAttempt:
             if driver.failure is not None:
                 return Failed(driver.failure, driver.started)
             now = time.monotonic()
-            missing = len(self._definition.plan.subtasks) - len(driver.processes)
+            missing = len(self._definition.plan.subtasks) - len(self._hellos)
             if missing and now - began > HELLO_SECONDS:
                 return NoRoom(f"{missing} of {len(self._definition.plan.subtasks)} subtasks never reported in")
             if now > discovery and driver.started:
                 discovery = now + DISCOVERY_SECONDS
                 self._discover()
+
+    def _greet(self, subtask: SubtaskId, hello: Hello) -> None:
+        """Answered when all are here and written down: should this driver die, the next one knows whom to outlive (rule 30)."""
+        self._hellos[subtask] = hello
+        if len(self._hellos) < len(self._definition.plan.subtasks):
+            return
+        workers = [asdict(each) for each in self._hellos.values()]
+
+        def noted(outcome: Any) -> None:
+            if isinstance(outcome, Exception):
+                self.driver.fail(RootCause(f"The workers of this attempt could not be written down: {outcome}"))
+                return
+            for each, process in self._hellos.items():
+                self.driver.on_message(each, process)
+
+        self._io.submit(lambda: self._store.note_workers(workers), noted)
 
     def _patience(self) -> float:
         if not self._io.results.empty() or not self._asked.empty():
@@ -238,7 +265,7 @@ class SparkAttempt:
         """Spark's own error is often secondary; a worker that is gone is the cause."""
         dead = [
             (subtask, process)
-            for subtask, process in self.driver.processes.items()
+            for subtask, process in self._hellos.items()
             if subtask not in self.driver.left and is_here(process) and not is_alive(process)
         ]
         if not dead:
@@ -252,7 +279,7 @@ class SparkAttempt:
         driver = self.driver
         if subtask in driver.left or driver.finishing:
             return
-        process = driver.processes.get(subtask)
+        process = self._hellos.get(subtask)
         pid = f" (pid {process.pid})" if process else ""
         driver.fail(RootCause(f"{subtask}: its Python worker{pid} died or lost its connection to the driver"))
 
@@ -291,11 +318,10 @@ class SparkAttempt:
             self._server.broadcast(AbortAttempt(type(outcome).__name__.lower()))
             self._spark.sparkContext.cancelJobGroup(self._group)
         self.driver.end(type(outcome).__name__.lower())
-        alive = {
-            subtask: process for subtask, process in self.driver.processes.items() if subtask not in self.driver.left
-        }
+        alive = {subtask: process for subtask, process in self._hellos.items() if subtask not in self.driver.left}
         if not isinstance(outcome, Finished):
             confirm_dead(alive.items(), self._server.lease_deadline, self._events.log)
+        self._io.submit(self._store.forget_workers, lambda _: None)
         job.join(30)
 
 

@@ -19,7 +19,7 @@ from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointStatus, Sub
 from cutwater.checkpoint.verification import open_checkpoint
 from cutwater.config import CheckpointMode, OnCancel
 from cutwater.connectors.spark_table import SparkTable
-from cutwater.control.messages import Progress
+from cutwater.control.messages import Hello, Progress
 from cutwater.errors import CutwaterError, JobFailed, RestoreError, StorageError
 from cutwater.flow.ids import CheckpointId, SubtaskId
 from cutwater.job.attempt import RootCause
@@ -28,7 +28,8 @@ from cutwater.job.deployment import Deployment, deploy_fresh, deploy_reserved, d
 from cutwater.job.handle import JobState
 from cutwater.job.result import JobResult
 from cutwater.restart import AttemptFailure, GiveUp, RestartAfter
-from cutwater.spark.attempt import Canceled, Failed, Finished, NoRoom, SparkAttempt
+from cutwater.spark.attempt import LEASE_SECONDS, Canceled, Failed, Finished, NoRoom, SparkAttempt
+from cutwater.spark.processes import confirm_dead
 from cutwater.spark.slots import free_slots
 
 CHECKPOINTS_COUNTED = 1000
@@ -147,7 +148,19 @@ class SparkRunner(threading.Thread):
         finally:
             self._lock.release()
 
+    def _outlive_the_driver_before(self) -> None:
+        """A driver that died left its workers behind: none of them may touch a sink beside ours (rule 30)."""
+        left = [Hello(**each) for each in self._store.noted_workers()]
+        if not left:
+            return
+        until = time.monotonic() + LEASE_SECONDS
+        self._state.set_status("waiting", f"for {len(left)} workers of the driver before to be gone")
+        names = [SubtaskId("worker of the driver before", number) for number in range(len(left))]
+        confirm_dead(zip(names, left, strict=True), lambda _: until, self.log)
+        self._store.forget_workers()
+
     def _run_attempts(self) -> str:
+        self._outlive_the_driver_before()
         start: StartFresh | Resume | ContinueReserved | None = self._start
         waiting_since: float | None = None
         while True:
