@@ -1,0 +1,59 @@
+"""Workers that must be dead before the next attempt opens a sink."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import psutil
+
+from cutwater.control.messages import Hello
+from cutwater.flow.ids import SubtaskId
+from cutwater.spark.processes import confirm_dead, is_alive
+
+STUBBORN = "import signal, sys, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+WORKER = SubtaskId("sums", 1)
+
+
+def start() -> tuple["subprocess.Popen[bytes]", Hello]:
+    process = subprocess.Popen([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    return process, Hello(socket.gethostname(), process.pid, psutil.Process(process.pid).create_time())
+
+
+def test_a_worker_that_does_not_end_by_itself_is_killed() -> None:
+    process, hello = start()
+    lines: list[str] = []
+    confirm_dead([(WORKER, hello)], lambda _: None, lines.append)
+    assert process.wait(10) == -signal.SIGKILL
+    assert str(hello.pid) in lines[0]
+
+
+def test_a_later_process_with_the_same_pid_is_left_alone() -> None:
+    process, hello = start()
+    try:
+        confirm_dead([(WORKER, Hello(hello.host, hello.pid, hello.process_started - 100))], lambda _: None, print)
+        assert process.poll() is None
+        assert is_alive(hello)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_worker_that_nobody_reaped_is_dead() -> None:
+    process, hello = start()
+    os.kill(process.pid, signal.SIGKILL)
+    confirm_dead([(WORKER, hello)], lambda _: None, print)
+    assert not is_alive(hello)
+    process.wait()
+
+
+def test_a_worker_elsewhere_counts_as_dead_only_when_its_lease_has_run_out() -> None:
+    began = time.monotonic()
+    until = began + 0.3
+    confirm_dead([(WORKER, Hello("another-host", 1, 0.0))], lambda _: until, print)
+    assert time.monotonic() >= until
