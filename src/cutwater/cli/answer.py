@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import typer
+from rich.console import Console
 
 from cutwater.errors import ConfigError, CutwaterError, JobFailed
 
@@ -20,6 +21,11 @@ def answer(value: dict[str, Any], told: Callable[[], None], *, as_json: bool) ->
         print(json.dumps(value, indent=2, default=str, ensure_ascii=False))
     else:
         told()
+
+
+def console() -> Console:
+    """For answers to people. Where nobody looks, lines are long rather than wrapped: somebody may grep them."""
+    return Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 240)
 
 
 @contextmanager

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from rich.console import Console
 from rich.table import Table
 
 from cutwater.checkpoint.completed import CompletedCheckpoint, decode_metadata
@@ -14,7 +13,7 @@ from cutwater.checkpoint.job_store import JobStore, Survey
 from cutwater.checkpoint.layout import METADATA_FILE
 from cutwater.checkpoint.storage import CheckpointStorage
 from cutwater.checkpoint.storage_url import folder_of, open_storage
-from cutwater.cli.answer import answer
+from cutwater.cli.answer import answer, console
 from cutwater.errors import ConfigError, CutwaterError
 
 
@@ -73,18 +72,18 @@ def _value(storage: CheckpointStorage, survey: Survey) -> dict[str, Any]:
 
 
 def _tell(storage: CheckpointStorage, jobs: dict[str, Survey]) -> None:
-    console = Console(highlight=False)
+    out = console()
     if not jobs:
-        console.print(f"{storage.url} holds no checkpoints.")
+        out.print(f"{storage.url} holds no checkpoints.")
     for name, survey in jobs.items():
         table = Table(
             "id", "kind", "attempt", "triggered at", "took", "state", "path", title=name, title_justify="left"
         )
         for row in _rows(storage, survey):
             table.add_row(*row)
-        console.print(table)
+        out.print(table)
         for damaged in survey.damaged:
-            console.print(f"checkpoint {damaged.id} is damaged: {damaged.problem}", style="red")
+            out.print(f"checkpoint {damaged.id} is damaged: {damaged.problem}", style="red")
 
 
 def _rows(storage: CheckpointStorage, survey: Survey) -> Iterator[tuple[str, ...]]:

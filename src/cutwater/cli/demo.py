@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from cutwater.aggregates import count
-from cutwater.cli.answer import FAILED, answer
+from cutwater.cli.answer import FAILED, answer, console
 from cutwater.cli.paced import Paced
 from cutwater.cli.progress import watch_in_lines, watch_on_terminal
 from cutwater.config import Checkpointing
@@ -130,22 +129,22 @@ def _differences(found: Counter[str], truth: Counter[str]) -> list[str]:
 
 
 def _tell(report: dict[str, Any], differences: list[str]) -> None:
-    console = Console(highlight=False)
+    out = console()
     table = Table("word", box=None, pad_edge=False, header_style="dim")
     table.add_column("the stream's count", justify="right")
     table.add_column("plain count", justify="right")
     for each in report["top"]:
         table.add_row(each["word"], f"{each['n']:,}", f"{each['plain_count']:,}")
-    console.print(table)
+    out.print(table)
     if report["killed"] is None:
-        console.print(Text("The stream ended before a worker could be killed, so nothing was proven.", style="red"))
+        out.print(Text("The stream ended before a worker could be killed, so nothing was proven.", style="red"))
     elif report["equal"]:
-        console.print(
+        out.print(
             Text(f"All {report['distinct']} words: equal to a plain count, as if nothing had happened.", style="green")
         )
     else:
-        console.print(Text(f"NOT equal to a plain count: {'; '.join(differences[:10])}", style="red"))
-    console.print(
+        out.print(Text(f"NOT equal to a plain count: {'; '.join(differences[:10])}", style="red"))
+    out.print(
         f"{report['words']:,} words, {report['checkpoints']} checkpoints, {report['attempts']} attempts, "
         f"{report['seconds']} s with Spark's start"
     )

@@ -11,10 +11,9 @@ from enum import StrEnum
 from importlib import metadata
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
-from cutwater.cli.answer import FAILED, answer
+from cutwater.cli.answer import FAILED, answer, console
 from cutwater.errors import PlanError
 
 OLDEST_JAVA = 17
@@ -154,12 +153,12 @@ def _limit(value: int) -> str:
 
 
 def _tell(findings: list[Finding], *, healthy: bool) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    out = console()
     marks = {Health.GOOD: ("ok", "green"), Health.WARNING: ("!", "yellow"), Health.WRONG: ("no", "red")}
     width = max(len(finding.what) for finding in findings)
     for finding in findings:
         mark, style = marks[finding.health]
-        console.print(Text(f"{mark:>2}", style=style), Text(f"{finding.what:<{width}}  {finding.found}"))
+        out.print(Text(f"{mark:>2}", style=style), Text(f"{finding.what:<{width}}  {finding.found}"))
         if finding.advice:
-            console.print(Text(f"{'':{width + 5}}{finding.advice}", style=style))
-    console.print("Everything that is needed is there." if healthy else "Jobs cannot run here as it is.")
+            out.print(Text(f"{'':{width + 5}}{finding.advice}", style=style))
+    out.print("Everything that is needed is there." if healthy else "Jobs cannot run here as it is.")

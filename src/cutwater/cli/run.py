@@ -4,10 +4,9 @@ import contextlib
 import sys
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
-from cutwater.cli.answer import answer
+from cutwater.cli.answer import answer, console
 from cutwater.cli.pipeline_file import PipelineFile, load
 from cutwater.cli.settings import DEFAULT_CHECKPOINTING, Settings, parse
 from cutwater.environment import Environment
@@ -70,16 +69,16 @@ def _value(name: str, result: JobResult, collected: list[str]) -> dict[str, Any]
 
 
 def _tell(name: str, result: JobResult, collected: list[str]) -> None:
-    console = Console(highlight=False)
+    out = console()
     for output in collected:
         frame = result.to_polars(output)
         table = Table(*frame.columns, title=f"{output} ({frame.height} rows)", title_justify="left")
         for row in frame.head(SHOWN_ROWS).iter_rows():
             table.add_row(*map(str, row))
-        console.print(table)
+        out.print(table)
         if frame.height > SHOWN_ROWS:
-            console.print(f"... and {frame.height - SHOWN_ROWS} more")
-    console.print(
+            out.print(f"... and {frame.height - SHOWN_ROWS} more")
+    out.print(
         f"{name}: {result.status} in {result.seconds:.1f} s, {result.records_in:,} records in, "
         f"{result.records_out:,} out, {result.checkpoints} checkpoints, {result.attempts} "
         f"{'attempt' if result.attempts == 1 else 'attempts'}"

@@ -1,0 +1,234 @@
+"""Commands that need no Spark: what they answer, how they end, and what they say about mistakes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import cutwater as cw
+from cutwater.checkpoint.file_storage import FileStorage
+from cutwater.checkpoint.job_store import JobStore
+from cutwater.cli import doctor, settings
+from cutwater.cli.doctor import Health
+from cutwater.cli.main import app
+from cutwater.testing.clock import ManualClock
+from cutwater.testing.simulation import Simulation
+
+GOOD = "import cutwater as cw\n\ndef pipeline(env):\n    env.read(cw.sequence(3), uid='s').collect('all')\n"
+
+
+def call(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def refused(result: Result, *, code: int = 2) -> str:
+    """The one message of a command that refused; never a stack trace."""
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return result.output
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    return tmp_path / "my_pipeline.py"
+
+
+# --- run: mistakes ----------------------------------------------------------------------------------------------------
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    assert "nowhere.py: there is no such file" in refused(call("run", tmp_path / "nowhere.py"))
+
+
+def test_a_syntax_error_is_shown_with_file_and_line(file: Path) -> None:
+    file.write_text("import cutwater as cw\n\ndef pipeline(env:\n    pass\n")
+    message = refused(call("run", file))
+    assert "my_pipeline.py:3:" in message
+    assert "def pipeline(env:" in message
+
+
+def test_a_file_without_pipeline_is_told_what_to_write(file: Path) -> None:
+    file.write_text("x = 1\n")
+    assert "def pipeline(env)" in refused(call("run", file))
+
+
+def test_an_error_while_loading_names_the_users_line(file: Path) -> None:
+    file.write_text("x = 1\ny = x / 0\n")
+    assert "my_pipeline.py:2: ZeroDivisionError: division by zero" in refused(call("run", file))
+
+
+def test_an_error_in_pipeline_names_the_users_line_not_ours(file: Path) -> None:
+    file.write_text(GOOD.replace("cw.sequence(3)", "cw.sequence(-3)"))
+    assert "my_pipeline.py:4: sequence: n=-3" in refused(call("run", file))
+
+
+def test_an_unknown_column_is_refused_before_anything_starts(file: Path) -> None:
+    file.write_text(GOOD.replace(".collect('all')", ".key_by('nope').agg(n=cw.count()).collect('all')"))
+    message = refused(call("run", file))
+    assert "my_pipeline.py:4:" in message
+    assert "nope" in message
+
+
+def test_a_pipeline_that_reads_nothing_is_refused(file: Path) -> None:
+    file.write_text("def pipeline(env):\n    pass\n")
+    assert "env.read" in refused(call("run", file))
+
+
+def test_an_environment_function_must_return_an_environment(file: Path) -> None:
+    file.write_text(GOOD + "\ndef environment():\n    return 7\n")
+    assert "environment() returned 7" in refused(call("run", file))
+
+
+@pytest.mark.parametrize(
+    ("pair", "said"),
+    [
+        ("interval", "key=value"),
+        ("nonsense=1", "'nonsense' is no setting"),
+        ("interval=5", "interval=5"),
+        ("mode=twice", "mode='twice'"),
+        ("retain=0", "retain=0"),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_what_is_allowed(file: Path, pair: str, said: str) -> None:
+    file.write_text(GOOD)
+    assert said in refused(call("run", file, "--set", pair))
+
+
+def test_a_parallelism_of_zero_is_refused(file: Path) -> None:
+    file.write_text(GOOD)
+    assert "parallelism" in refused(call("run", file, "--parallelism", "0"))
+
+
+def test_mistakes_are_json_for_those_who_ask_for_json(tmp_path: Path) -> None:
+    result = call("run", tmp_path / "nowhere.py", "--json")
+    assert result.exit_code == 2
+    told = json.loads(result.stdout)
+    assert told["status"] == "failed"
+    assert "there is no such file" in told["error"]
+
+
+def test_an_unknown_command_and_an_unknown_option_are_wrong_use() -> None:
+    assert call("dance").exit_code == 2
+    assert call("conf", "--loud").exit_code == 2
+
+
+def test_settings_of_the_command_line_are_laid_over_those_of_the_program() -> None:
+    said = settings.parse(["interval=2s", "retain=5", "spark.executor.memory=2g"], "file:elsewhere")
+    own = cw.Checkpointing("1 min", storage="file:here", mode="at_least_once")
+    merged = said.over(own)
+    assert merged is not None
+    assert (merged.interval.total_seconds(), merged.retain, merged.storage) == (2, 5, "file:elsewhere")
+    assert merged.mode == "at_least_once"
+    assert said.spark == {"spark.executor.memory": "2g"}
+    assert settings.parse([], None).over(None) is None
+
+
+# --- conf and doctor --------------------------------------------------------------------------------------------------
+
+
+def test_conf_prints_lines_for_spark_defaults() -> None:
+    result = call("conf")
+    assert result.exit_code == 0
+    lines = dict(line.split() for line in result.stdout.splitlines() if line and not line.startswith("#"))
+    assert lines["spark.task.maxFailures"] == "1"
+    assert lines == {
+        **json.loads(call("conf", "--json").stdout)["required"],
+        **json.loads(call("conf", "--json").stdout)["recommended"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("told", "health"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', Health.GOOD),
+        ('openjdk version "21" 2023-09-19', Health.GOOD),
+        ('java version "1.8.0_392"', Health.WRONG),
+        ('openjdk version "11.0.2"', Health.WRONG),
+        ("nonsense", Health.WRONG),
+    ],
+)
+def test_the_version_of_java_is_judged(told: str, health: Health) -> None:
+    finding = doctor.judge_java("/usr/bin/java", told)
+    assert finding.health is health
+    assert bool(finding.advice) == (health is Health.WRONG)
+
+
+@pytest.mark.parametrize(
+    ("hard", "health"), [(512, Health.WRONG), (2048, Health.WARNING), (1 << 20, Health.GOOD), (-1, Health.GOOD)]
+)
+def test_the_limit_of_open_files_is_judged(hard: int, health: Health) -> None:
+    assert doctor.judge_open_files(256, hard).health is health
+
+
+def test_doctor_without_java_fails_and_says_how_to_get_it(tmp_path: Path) -> None:
+    environment = {**os.environ, "PATH": str(tmp_path), "JAVA_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "cutwater.cli.main", "doctor"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 1, result.stderr
+    assert "openjdk-17" in result.stdout
+    assert "Jobs cannot run here" in result.stdout
+    assert "Traceback" not in result.stderr
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def _finished_job(folder: Path, name: str) -> None:
+    env = cw.Environment(parallelism=1, checkpointing=cw.Checkpointing("1 day", storage=f"file:{folder}"))
+    env.read(cw.sequence(10), uid="numbers").key_by("value").agg(n=cw.count()).uid("counts").collect("counts")
+    simulation = Simulation(env.define(name, 1), JobStore(FileStorage(str(folder)), name), ManualClock())
+    while not simulation.finished:
+        assert simulation.step() or simulation.advance_to_next_timer()
+
+
+def test_stored_checkpoints_are_listed_by_job(tmp_path: Path) -> None:
+    names = ["wordcount", "a job/with: odd name", "long " * 30]
+    for name in names:
+        _finished_job(tmp_path, name)
+    result = call("checkpoints", f"file:{tmp_path}", "--json")
+    assert result.exit_code == 0, result.output
+    jobs = json.loads(result.stdout)["jobs"]
+    assert set(jobs) == set(names)
+    (checkpoint,) = jobs["wordcount"]["checkpoints"]
+    assert checkpoint["kind"] == "final"
+    assert Path(checkpoint["path"].removeprefix("file:"), "metadata.json").is_file()
+    assert ["counts", "collect-counts"] in list(checkpoint["operators"].values())
+
+
+def test_checkpoints_of_one_job_are_a_table_for_people(tmp_path: Path) -> None:
+    _finished_job(tmp_path, "one")
+    _finished_job(tmp_path, "two")
+    result = call("checkpoints", tmp_path, "--job", "two")
+    assert result.exit_code == 0, result.output
+    assert "two" in result.stdout
+    assert "one" not in result.stdout.replace(str(tmp_path), "")
+    assert "final" in result.stdout
+
+
+def test_a_damaged_checkpoint_is_shown_as_such(tmp_path: Path) -> None:
+    _finished_job(tmp_path, "one")
+    (metadata,) = tmp_path.glob("one/chk-*/metadata.json")
+    metadata.write_bytes(metadata.read_bytes().replace(b'"job":"one"', b'"job":"0ne"'))
+    jobs = json.loads(call("checkpoints", tmp_path, "--json").stdout)["jobs"]
+    assert jobs["one"]["checkpoints"] == []
+    assert "sha256" in jobs["one"]["damaged"][0]["problem"]
+
+
+def test_a_folder_or_job_that_is_not_there_is_wrong_use(tmp_path: Path) -> None:
+    assert "no folder" in refused(call("checkpoints", tmp_path / "nothing"))
+    assert "live and die with the driver" in refused(call("checkpoints", "memory"))
+    _finished_job(tmp_path, "one")
+    assert "it holds: one" in refused(call("checkpoints", tmp_path, "--job", "three"))
+    assert call("checkpoints", tmp_path).exit_code == 0
+
+
+def test_an_empty_folder_holds_no_checkpoints(tmp_path: Path) -> None:
+    result = call("checkpoints", tmp_path)
+    assert result.exit_code == 0
+    assert "holds no checkpoints" in result.stdout.replace("\n", " ")
