@@ -177,6 +177,9 @@ class SparkRunner(threading.Thread):
                 self._state.history, deployment, self,
             )  # fmt: skip
             self._attempt = attempt
+            if self._canceled.is_set():
+                # Asked before there was an attempt that could be told.
+                attempt.cancel()
             self._state.set_status("running")
             began = time.monotonic()
             watch = threading.Thread(target=self._watch_progress, args=(attempt,), daemon=True)
