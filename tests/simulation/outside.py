@@ -1,8 +1,10 @@
 """An outside system with transactions, and a sink that writes to it: it outlives every simulated crash."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import pyarrow as pa
@@ -20,16 +22,33 @@ class OutsideSystem:
     prepared: dict[str, list[Any]] = field(default_factory=dict)
     committed: list[str] = field(default_factory=list)
     visible: list[Any] = field(default_factory=list)
-    commits: list[tuple[int, int]] = field(default_factory=list)
-    """(checkpoint, subtask) of every commit, in their order."""
+    checkpoint_of: dict[str, int] = field(default_factory=dict)
+    completed: list[int] = field(default_factory=list)
+    """Checkpoints that completed, as the world tells it."""
+    is_restoring: bool = False
 
-    def commit(self, name: str, checkpoint: int, subtask: int) -> None:
+    @contextmanager
+    def restoring(self) -> Iterator[None]:
+        """Meanwhile each subtask commits what the restored checkpoint lists, whatever the others do."""
+        self.is_restoring = True
+        yield
+        self.is_restoring = False
+
+    def commit(self, name: str) -> None:
         if name in self.committed:
             return
         assert name in self.prepared, f"{name} is committed, but it was aborted or never prepared"
+        if not self.is_restoring:
+            # Rule 42: what an earlier checkpoint made visible is visible everywhere before this one begins.
+            earlier = [other for other in self.prepared if self._covered_by(other) < self._covered_by(name)]
+            assert not earlier, f"{name} is committed before {earlier}, which belong to earlier checkpoints"
         self.visible.extend(self.prepared.pop(name))
         self.committed.append(name)
-        self.commits.append((checkpoint, subtask))
+
+    def _covered_by(self, name: str) -> float:
+        """The checkpoint whose completion commits the transaction."""
+        own = self.checkpoint_of[name]
+        return min((checkpoint for checkpoint in self.completed if checkpoint >= own), default=inf)
 
 
 class OutsideSink(cw.TwoPhaseCommitSink):
@@ -67,10 +86,12 @@ class OutsideSink(cw.TwoPhaseCommitSink):
 
     def prepare(self, txn: str) -> dict[str, Any]:
         self.system.prepared[txn] = self.system.open.pop(txn)
-        return {"name": txn, "checkpoint": self._ctx.checkpoint_id, "subtask": self._ctx.subtask}
+        assert self._ctx.checkpoint_id is not None
+        self.system.checkpoint_of[txn] = self._ctx.checkpoint_id
+        return {"name": txn}
 
     def commit(self, committable: dict[str, Any]) -> None:
-        self.system.commit(committable["name"], committable["checkpoint"], committable["subtask"])
+        self.system.commit(committable["name"])
 
     def abort(self, committable: dict[str, Any]) -> None:
         self.system.prepared.pop(committable["name"], None)

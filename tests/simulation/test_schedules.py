@@ -109,7 +109,7 @@ def test_a_job_that_crashes_after_its_input_ended_still_finishes_with_the_right_
     """Rule 20: finished subtasks restore as finished, pass END on again, and the final checkpoint is taken once more."""
     for seed in range(4):
         world = World(replace(Setting("fan out", seed, mode=mode), crashes=0))
-        while not (world.driver.finishing or world.ended and world.ended[-1].kind.value == "final"):
+        while not (world.driver.finishing or (world.ended and world.ended[-1].kind.value == "final")):
             if not world.step():
                 world.check_rest()
                 assert world.advance_to_next_timer()

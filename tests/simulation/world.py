@@ -13,6 +13,7 @@ from cutwater.checkpoint.snapshot import StoredTable
 from cutwater.checkpoint.start import StartFresh
 from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointStatus
 from cutwater.control.messages import AbortCheckpoint, CheckpointCompleted, ToSubtask, TriggerCheckpoint
+from cutwater.flow.envelope import Row, RowKind
 from cutwater.flow.ids import CheckpointId, SubtaskId
 from cutwater.job.definition import JobDefinition
 from cutwater.state.frozen import FrozenTable
@@ -22,11 +23,10 @@ from cutwater.subtask.setup import TableWriter
 from cutwater.testing.clock import ManualClock
 from cutwater.testing.run import _rows as decoded
 from cutwater.testing.simulation import Action, Simulation
-from tests.simulation.outside import OutsideSink
+from tests.simulation.outside import OutsideSink, OutsideSystem
 from tests.simulation.topologies import TOPOLOGIES, Numbers, Topology
 
-KINDS = ("reader", "loop", "relay", "snapshot", "commit", "to driver", "to subtask", "storage", "tick")
-MOST_STEPS = 40_000
+MOST_STEPS = 15_000
 REPEATABLE = (TriggerCheckpoint, AbortCheckpoint, CheckpointCompleted)
 STORAGE_LIMIT = 1 << 30
 
@@ -93,12 +93,16 @@ class World(Simulation):
             for name in "ab"[: setting.shape.sources]
         ]
         self.definition = _define(setting, self.sources)
+        systems = [sink.system for sink in self.definition.sinks.values() if isinstance(sink, OutsideSink)]
+        self.outside = systems[0] if systems else OutsideSystem()
         self.moments: list[MemoryStorage] = []
         """The store as it was when each checkpoint completed."""
         self.delivered: list[tuple[SubtaskId, ToSubtask]] = []
         self.ended: list[CheckpointInfo] = []
+        self.since_completed = 0
+        """Steps since the last checkpoint completed: what happens soon after that is delicate."""
         self._resume = resume is not None
-        self._weights = dict.fromkeys(KINDS, 1.0)
+        self._pace: dict[tuple[str, str], float] = {}
         self.time = ManualClock()
         store = JobStore(resume if resume is not None else MemoryStorage(STORAGE_LIMIT), "simulated")
         super().__init__(self.definition, store, self.time, self.random.randrange, setting.buffer_rows)
@@ -107,7 +111,8 @@ class World(Simulation):
 
     def start_attempt(self, start: StartFresh | None = None) -> None:
         self.delivered.clear()
-        super().start_attempt(None if self._resume else start)
+        with self.outside.restoring():
+            super().start_attempt(None if self._resume else start)
 
     def _writer(self, subtask: SubtaskId) -> TableWriter:
         return FlakyWriter(super()._writer(subtask), lambda: self.random.random() < self.setting.declines)
@@ -116,28 +121,52 @@ class World(Simulation):
         self.ended.append(info)
         if info.status is CheckpointStatus.COMPLETED:
             self.moments.append(copy_of(self.store.storage))
+            self.outside.completed.append(info.id)
+            self.since_completed = 0
 
     def _deliver_down(self, subtask: SubtaskId) -> Callable[[], None]:
         def deliver() -> None:
             message = self._to_subtask[subtask].popleft()
             if isinstance(message, REPEATABLE):
                 self.delivered.append((subtask, message))
-            self.subtasks[subtask].on_message(message)
+            self.tell(subtask, message)
 
         return deliver
+
+    def tell(self, subtask: SubtaskId, message: ToSubtask) -> None:
+        running = self.subtasks[subtask]
+        running.on_message(message)
+        if isinstance(message, AbortCheckpoint) and isinstance(running, OperatorSubtask):
+            aligning = running.intake._barriers.aligning
+            assert aligning != message.checkpoint, f"{subtask} still aligns checkpoint {aligning}, which was aborted"
 
     def step(self) -> bool:
         actions = self.actions()
         if not actions:
             return False
         self.perform(self.pick(actions))
+        self.since_completed += 1
+        self._check_ends()
         return True
 
+    def _check_ends(self) -> None:
+        """Rules 13 and 20: END is the last that counts; nothing of its channel is left behind it."""
+        for subtask, running in self.subtasks.items():
+            if isinstance(running, OperatorSubtask) and running._ended:
+                left = [item for item in running.intake._inbox if isinstance(item, Row) and item.kind is RowKind.DATA]
+                assert not left, f"{subtask} ended with {len(left)} rows in its inbox"
+
     def pick(self, actions: Sequence[Action]) -> Action:
-        if self.random.random() < 0.02:
-            # Somebody is slow for a while, somebody else quick.
-            self._weights = {kind: self.random.choice((0.01, 0.3, 1.0, 5.0)) for kind in KINDS}
-        return self.random.choices(actions, [self._weights[action.kind] for action in actions])[0]
+        """Every actor and queue has a pace of its own, which changes from time to time: somebody is always slow."""
+        if self.random.random() < 0.01:
+            self._pace.clear()
+        weights = []
+        for action in actions:
+            who = (action.kind, action.actor)
+            if who not in self._pace:
+                self._pace[who] = self.random.choice((0.003, 0.1, 1.0, 1.0, 5.0))
+            weights.append(self._pace[who])
+        return self.random.choices(actions, weights)[0]
 
     # --- what is looked at --------------------------------------------------------------------------------------------
 
@@ -199,17 +228,17 @@ def run_to_the_end(world: World) -> World:
     crashes, requests = setting.crashes, 0
     for _ in range(MOST_STEPS):
         event = rng.random()
-        if event < 0.01 and crashes:
+        if crashes and event < (0.1 if 0 < world.since_completed < 15 else 0.005):
             crashes -= 1
             world.crash()
-        elif event < 0.01 + setting.triggers:
+        elif event < 0.1 + setting.triggers:
             requests += 1
             world.driver.handle(ManualTriggerRequested(RequestId(requests)))
-        elif event < 0.09 + setting.triggers:
+        elif event < 0.18 + setting.triggers:
             world.time.advance(rng.choice((0.0005, 0.005, 0.03)))
-        elif event < 0.12 + setting.triggers and setting.repeats and world.delivered:
+        elif event < 0.21 + setting.triggers and setting.repeats and world.delivered:
             subtask, message = rng.choice(world.delivered)
-            world.subtasks[subtask].on_message(message)
+            world.tell(subtask, message)
         elif not world.step():
             world.check_rest()
             if world.finished:

@@ -92,7 +92,8 @@ class SimulatedWriter:
 class ReaderActor:
     """Takes one row off the exchange, or tries again to place the one in hand."""
 
-    def __init__(self, inlet: Inlet, receiver: RowReceiver) -> None:
+    def __init__(self, name: str, inlet: Inlet, receiver: RowReceiver) -> None:
+        self.name = name
         self._inlet = inlet
         self._receiver = receiver
 
@@ -117,7 +118,10 @@ class ReaderActor:
 class LoopActor:
     """Pulls a subtask's steps; a row that finds no room suspends the loop, as ``yield`` does on Spark."""
 
-    def __init__(self, subtask: Subtask, exchange: Exchange, level: int, partition: int, clock: ManualClock) -> None:
+    def __init__(
+        self, name: str, subtask: Subtask, exchange: Exchange, level: int, partition: int, clock: ManualClock
+    ) -> None:
+        self.name = name
         self._subtask = subtask
         self._steps: Iterator[Step] | None = None
         self._exchange = exchange
@@ -167,7 +171,8 @@ class LoopActor:
 class RelayActor:
     """Passes one row on when there is room for it."""
 
-    def __init__(self, relay: Relay, exchange: Exchange, level: int, partition: int) -> None:
+    def __init__(self, name: str, relay: Relay, exchange: Exchange, level: int, partition: int) -> None:
+        self.name = name
         self._relay = relay
         self._exchange = exchange
         self._level = level
