@@ -8,7 +8,7 @@ import pyarrow as pa
 from cutwater.connectors.sink import Sink
 from cutwater.connectors.source import Source
 from cutwater.errors import ConfigError, PlanError
-from cutwater.graph.logical import Edge, Exchange, LogicalGraph, Node, NodeKind, derived_uid
+from cutwater.graph.logical import Edge, Exchange, LogicalGraph, Node, NodeKind, derived_uid, first_free
 from cutwater.operators.operator import Operator
 
 
@@ -66,7 +66,8 @@ def to_graph(drafts: Sequence[Draft], parallelism: int) -> LogicalGraph:
     for draft in drafts:
         inputs = [(uids[up.draft], up.exchange, up.tag) for up in draft.inputs]
         if draft.follows is not None and draft.follows.uid is not None:
-            uid = f"{draft.follows.uid}-{draft.name}"
+            # One for each stream of a union.
+            uid = first_free(f"{draft.follows.uid}-{draft.name}", written | set(uids.values()))
         else:
             uid = draft.uid or derived_uid(draft.name, inputs, written | set(uids.values()))
         width = draft.parallelism or (widths[draft.inputs[0].draft] if draft.follows is not None else parallelism)

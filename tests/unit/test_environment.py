@@ -173,6 +173,15 @@ def test_names_uids_and_parallelisms_reach_the_plan() -> None:
     assert nodes == {"rows": ("from_rows(1)", 3), "large": ("Large", 2), "out": ("discard", 1)}
 
 
+def test_a_union_can_be_aggregated_under_a_uid() -> None:
+    env = cw.Environment()
+    rows = stream(env)
+    united = rows.union(rows.filter("n > 1").uid("large"))
+    united.key_by("n").agg(count=cw.count()).uid("counts").write(cw.discard(), uid="out")
+    uids = [node.uid for node in env.define("job", 1).plan.graph.nodes]
+    assert uids == ["rows", "large", "counts-combine", "counts-combine-2", "counts", "out"]
+
+
 def test_uids_that_nobody_gave_are_the_same_in_the_next_run_of_the_same_program() -> None:
     def uids() -> list[str]:
         env = cw.Environment()

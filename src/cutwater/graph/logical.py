@@ -90,7 +90,11 @@ class LogicalGraph:
 def derived_uid(name: str, inputs: Sequence[tuple[str, Exchange, str | None]], taken: Iterable[str]) -> str:
     """A uid made of the topology before a node, so that an unchanged program finds its state again."""
     told = "|".join([name, *(f"{uid}:{exchange.value}:{tag}" for uid, exchange, tag in inputs)])
-    base = f"{name}-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
+    return first_free(f"{name}-{hashlib.sha256(told.encode()).hexdigest()[:8]}", taken)
+
+
+def first_free(base: str, taken: Iterable[str]) -> str:
+    """``base``, or ``base-2`` and so on."""
     used = set(taken)
     if base not in used:
         return base
