@@ -1,0 +1,92 @@
+"""Functions and sources that get into trouble on purpose. In a module of their own: workers import it by name."""
+
+import ctypes
+import os
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+
+import cutwater as cw
+
+
+def divide(row: Any) -> tuple[float]:
+    return (1 / (row.value - 700),)  # the line that the report must name
+
+
+class StuckOnce(cw.Process):
+    """One subtask hangs inside a call that holds the interpreter, and another one fails beside it; once.
+
+    Every ``open`` notes whether the one that hung is still alive: a zombie that met its successor would be seen.
+    """
+
+    def __init__(self, notes: Path) -> None:
+        self.notes = notes
+
+    def open(self, ctx: Any) -> None:
+        self.subtask = ctx.subtask
+        self.stuck, self.failed = self.notes / "stuck", self.notes / "failed"
+        if self.stuck.exists():
+            alive = psutil.pid_exists(int(self.stuck.read_text()))
+            (self.notes / f"opened-{ctx.attempt}-{ctx.subtask}").write_text("a zombie lives" if alive else "alone")
+
+    def process(self, row: Any, ctx: Any) -> Iterator[Any]:
+        if self.subtask == 0 and not self.stuck.exists():
+            self._hang()
+        if self.subtask == 1 and self.stuck.exists() and not self.failed.exists():
+            self.failed.touch()
+            raise ValueError("the other one is stuck, and this one fails")
+        yield row
+
+    def _hang(self) -> None:
+        writing = self.notes / "stuck.writing"
+        writing.write_text(str(os.getpid()))
+        writing.rename(self.stuck)
+        # PyDLL keeps the GIL: neither signal handlers nor other threads of this process can do anything.
+        ctypes.PyDLL(None).sleep(100)
+        (self.notes / "woke").touch()
+
+
+class SilentSource(cw.Source):
+    """Numbers; once the file ``hush`` exists, the reader of the first split is stuck until ``seconds`` have passed."""
+
+    schema = "value long"
+
+    def __init__(self, rows: int, hush: Path, seconds: float) -> None:
+        self.rows, self.hush, self.seconds = rows, hush, seconds
+
+    def splits(self) -> list[int]:
+        return [0, 1]
+
+    def open(self, split: int, position: int | None, ctx: Any) -> "SilentReader":
+        return SilentReader(self, split, position or 0)
+
+
+class SilentReader(cw.SplitReader):
+    def __init__(self, source: SilentSource, split: int, emitted: int) -> None:
+        self._source, self._split, self._emitted = source, split, emitted
+
+    def next_batch(self, max_rows: int, timeout: timedelta) -> Any:
+        source = self._source
+        if self._emitted >= source.rows:
+            return cw.END
+        begun, over = source.hush.with_suffix(".begun"), source.hush.with_suffix(".over")
+        if self._split == 0 and source.hush.exists() and not over.exists():
+            begun.touch()
+            time.sleep(source.seconds)
+            over.touch()
+        if not over.exists() and self._emitted >= source.rows // 2:
+            time.sleep(timeout.total_seconds())
+            return None
+        rows = min(1000, source.rows - self._emitted)
+        first = self._split * source.rows + self._emitted
+        self._emitted += rows
+        return pa.record_batch([pa.array(np.arange(first, first + rows))], names=["value"])
+
+    def position(self) -> int:
+        return self._emitted
