@@ -302,6 +302,8 @@ class SparkRunner(threading.Thread):
     def _end(self, end: RunEnd) -> str:
         checkpointing = self._definition.checkpointing
         status = end.value
+        if self._store.record() is None:
+            return status  # canceled before the first attempt: there is no run whose end could be written down
         if end is RunEnd.CANCELED and checkpointing is not None and checkpointing.on_cancel is OnCancel.DELETE:
             self._store.mark_ended(RunEnd.DELETED)
             self._store.delete_checkpoints([each.id for each in self._store.completed()])
