@@ -256,4 +256,4 @@ def _instance(method: str, fn: Any, wanted: type) -> Any:
 
 
 def _told(schema: pa.Schema) -> str:
-    return ", ".join(f"{column.name} {column.type}" for column in schema)
+    return ", ".join(f"{each.name} {each.type}{'' if each.nullable else ' not null'}" for each in schema)
