@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 import cutwater as cw
-from cutwater.connectors.sink import SinkContext
+from cutwater.connectors.sink import CommitLost, SinkContext
 from cutwater.rows import rows_of
 
 
@@ -37,11 +37,13 @@ class OutsideSystem:
     def commit(self, name: str) -> None:
         if name in self.committed:
             return
-        assert name in self.prepared, f"{name} is committed, but it was aborted or never prepared"
+        if name not in self.prepared:
+            raise CommitLost(f"{name} is committed, but it was aborted or never prepared")
         if not self.is_restoring:
             # Rule 42: what an earlier checkpoint made visible is visible everywhere before this one begins.
             earlier = [other for other in self.prepared if self._covered_by(other) < self._covered_by(name)]
-            assert not earlier, f"{name} is committed before {earlier}, which belong to earlier checkpoints"
+            if earlier:
+                raise CommitLost(f"{name} is committed before {earlier}, which belong to earlier checkpoints")
         self.visible.extend(self.prepared.pop(name))
         self.committed.append(name)
 

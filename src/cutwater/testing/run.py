@@ -107,8 +107,10 @@ def _play(simulation: Simulation, playbacks: Sequence[Playback], clock: ManualCl
                 _pass(waiting)
                 simulation.crash()
             case Advance(by):
-                _pass(waiting)
                 clock.advance(by.total_seconds())
+                # What became due happens before more input comes, or the end of input.
+                simulation.run_until_idle()
+                _pass(waiting)
 
 
 def _take_checkpoint(simulation: Simulation, request: RequestId) -> None:

@@ -1,0 +1,115 @@
+"""What leaves a subtask: routed, gathered into payloads, numbered without gaps."""
+
+from collections import defaultdict
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutwater.flow.envelope import Row, RowKind, read_data, read_triggered_at
+from cutwater.flow.hashing import hash_columns, key_groups
+from cutwater.flow.ids import ChannelId, CheckpointId
+from cutwater.graph.logical import Exchange
+from cutwater.graph.plan import OutputRoute
+from cutwater.subtask.limits import FlowLimits
+from cutwater.subtask.outputs import Outputs
+
+SCHEMA = pa.schema([("k", pa.int64())])
+
+
+def outputs(exchange: Exchange, width: int, *, payload_bytes: int = 1 << 20, subtask: int = 0) -> Outputs:
+    channels = tuple(ChannelId(10 + index) for index in range(width))
+    route = OutputRoute(0, "op", None, exchange, ("k",), channels, tuple(range(width)))
+    return Outputs([route], 128, FlowLimits(payload_bytes=payload_bytes, linger_seconds=0.02), subtask)
+
+
+def batch(*keys: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array(keys, pa.int64())], schema=SCHEMA)
+
+
+def by_channel(rows: list[Row]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = defaultdict(list)
+    for row in rows:
+        if row.kind is RowKind.DATA:
+            found[row.channel].extend(read_data(row, SCHEMA).column(0).to_pylist())
+    return dict(found)
+
+
+@given(st.lists(st.lists(st.integers(0, 50), max_size=20), max_size=5), st.integers(1, 3), st.integers(1, 200))
+def test_keyed_records_go_to_the_owner_of_their_key_group_in_order(
+    batches: list[list[int]], width: int, payload: int
+) -> None:
+    out = outputs(Exchange.KEY_GROUP, width, payload_bytes=payload)
+    (_, _, send) = out.sends()[0]
+    rows: list[Row] = []
+    for keys in batches:
+        send(batch(*keys))
+        rows.extend(out.full())
+    rows.extend(out.flush())
+    found = by_channel(rows)
+    every = [key for keys in batches for key in keys]
+    for channel, keys in found.items():
+        owners = key_groups(hash_columns(batch(*every), ("k",)), 128) * width // 128 if every else []
+        assert keys == [key for key, owner in zip(every, owners, strict=True) if owner == channel - 10]
+    assert sorted(key for keys in found.values() for key in keys) == sorted(every)
+    assert out.records_out == len(every)
+    for channel in out.channels:
+        assert [row.seq for row in rows if row.channel == channel] == list(
+            range(len([row for row in rows if row.channel == channel]))
+        )
+
+
+def test_broadcast_reaches_everybody_and_rebalance_takes_turns_from_a_different_start() -> None:
+    out = outputs(Exchange.BROADCAST, 3)
+    out.sends()[0][2](batch(1, 2))
+    assert by_channel(out.flush()) == {10: [1, 2], 11: [1, 2], 12: [1, 2]}
+    out = outputs(Exchange.REBALANCE, 3, subtask=1)
+    for key in range(4):
+        out.sends()[0][2](batch(key))
+    assert by_channel(out.flush()) == {11: [0, 3], 12: [1], 10: [2]}
+
+
+def test_a_barrier_comes_behind_everything_gathered_on_every_channel() -> None:
+    out = outputs(Exchange.BROADCAST, 2)
+    out.sends()[0][2](batch(1))
+    rows = out.barrier(CheckpointId(7), 12.5)
+    assert [(row.channel, row.kind, row.seq) for row in rows] == [
+        (10, RowKind.DATA, 0), (11, RowKind.DATA, 0), (10, RowKind.BARRIER, 1), (11, RowKind.BARRIER, 1),
+    ]  # fmt: skip
+    assert rows[2].mark == 7 and read_triggered_at(rows[2]) == 12.5
+
+
+def test_an_end_comes_behind_everything_and_says_whether_to_drain() -> None:
+    out = outputs(Exchange.KEY_GROUP, 1)
+    out.sends()[0][2](batch(1))
+    assert [(row.kind, row.mark) for row in out.end(drain=True)] == [(RowKind.DATA, 0), (RowKind.END, 1)]
+
+
+def test_payloads_leave_when_they_are_full_and_stay_under_the_cap() -> None:
+    out = outputs(Exchange.KEY_GROUP, 1, payload_bytes=80)
+    out.sends()[0][2](batch(*range(5)))
+    assert out.full() == []
+    out.sends()[0][2](batch(*range(25)))
+    rows = out.full()
+    assert len(rows) == 3
+    assert all(read_data(row, SCHEMA).num_rows <= 10 for row in rows)
+    assert not out.has_waiting()
+
+
+def test_no_record_waits_longer_than_its_linger_time() -> None:
+    out = outputs(Exchange.KEY_GROUP, 1)
+    assert not out.overdue(0.0)
+    out.sends()[0][2](batch(1))
+    assert not out.overdue(1.0)
+    assert not out.overdue(1.019)
+    assert out.overdue(1.02)
+    out.flush()
+    assert not out.overdue(9.0)
+
+
+@pytest.mark.parametrize("exchange", [Exchange.FORWARD, Exchange.REBALANCE, Exchange.KEY_GROUP])
+def test_a_single_channel_takes_all(exchange: Exchange) -> None:
+    out = outputs(exchange, 1)
+    out.sends()[0][2](batch(1, 2, 3))
+    assert by_channel(out.flush()) == {10: [1, 2, 3]}

@@ -1,0 +1,141 @@
+"""``cw.testing.run`` as a user would use it; the documentation's example runs as it stands there."""
+
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cutwater as cw
+from cutwater.testing import ADVANCE, CHECKPOINT, FAIL, run, script
+
+DOCS = Path(__file__).parents[3] / "docs" / "testing.md"
+
+
+class Numbered(cw.KeyedProcess):
+    seen = cw.ValueState("long")
+
+    def process(self, row: Any, ctx: Any) -> Any:
+        self.seen.value = (self.seen.value or 0) + 1
+        yield row.word, self.seen.value
+
+
+class Reminder(cw.KeyedProcess):
+    """Says a word again five seconds after it came."""
+
+    def process(self, row: Any, ctx: Any) -> Any:
+        ctx.timers.processing_time(ctx.now + 5000)
+        return ()
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield (ctx.key,)
+
+
+def numbered(env: cw.Environment) -> None:
+    words = env.read(cw.from_rows([], "word string"), uid="words")
+    words.key_by("word").process(Numbered, "word string, n long").uid("numbered").collect("out")
+
+
+def told(rows: list[Any]) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in rows]
+
+
+def test_the_example_of_the_documentation_runs() -> None:
+    example = re.search(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    assert example is not None
+    names: dict[str, Any] = {"__name__": "documentation"}
+    exec(compile(example.group(1), str(DOCS), "exec"), names)
+    tests = [name for name in names if name.startswith("test_")]
+    assert len(tests) == 2
+    for name in tests:
+        names[name]()
+
+
+def test_rows_may_be_tuples_dicts_or_bare_values() -> None:
+    result = run(numbered, inputs={"words": [("a",), {"word": "a"}, "a"]})
+    assert told(result["out"]) == [("a", 1), ("a", 2), ("a", 3)]
+
+
+def test_what_came_behind_the_last_checkpoint_is_read_again_after_a_failure() -> None:
+    words = script(["a", "a"], CHECKPOINT, "a", FAIL, "a", FAIL)
+    assert told(run(numbered, inputs={"words": words})["out"]) == [("a", 1), ("a", 2), ("a", 3), ("a", 4)]
+
+
+def test_a_failure_before_any_checkpoint_starts_over() -> None:
+    assert told(run(numbered, inputs={"words": script("a", FAIL, "a")})["out"]) == [("a", 1), ("a", 2)]
+
+
+def test_a_failure_behind_the_last_row_still_ends_right() -> None:
+    assert told(run(numbered, inputs={"words": script("a", CHECKPOINT, FAIL)})["out"]) == [("a", 1)]
+
+
+def test_the_clock_moves_only_when_the_script_says_so() -> None:
+    def pipeline(env: cw.Environment) -> None:
+        words = env.read(cw.from_rows([], "word string"), uid="words")
+        words.key_by("word").process(Reminder, "word string").uid("reminder").collect("out")
+
+    early = run(pipeline, inputs={"words": script("a", ADVANCE("4s"))})
+    late = run(pipeline, inputs={"words": script("a", ADVANCE("4s"), CHECKPOINT, FAIL, ADVANCE("2s"))})
+    assert told(early["out"]) == []
+    assert told(late["out"]) == [("a",)]
+
+
+def test_two_sources_may_have_a_script_each() -> None:
+    def pipeline(env: cw.Environment) -> None:
+        left = env.read(cw.from_rows([], "word string"), uid="left")
+        right = env.read(cw.from_rows([], "word string"), uid="right")
+        left.union(right).key_by("word").process(Numbered, "word string, n long").uid("numbered").collect("out")
+
+    inputs = {"left": script("a", CHECKPOINT, "a", FAIL), "right": script("a", CHECKPOINT, "a")}
+    assert sorted(told(run(pipeline, inputs=inputs)["out"])) == [("a", 1), ("a", 2), ("a", 3), ("a", 4)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_any_order_of_steps_and_any_parallelism_gives_the_same_result(seed: int) -> None:
+    words = script([*"abcabc"], CHECKPOINT, [*"cba"], FAIL, [*"abc"])
+    result = run(numbered, inputs={"words": words}, parallelism=1 + seed % 3, choose=random.Random(seed).randrange)
+    assert sorted(told(result["out"])) == [(word, n) for word in "abc" for n in range(1, 5)]
+
+
+def test_a_source_that_is_not_named_reads_its_own_rows() -> None:
+    def pipeline(env: cw.Environment) -> None:
+        env.read(cw.from_rows([("own",)], "word string"), uid="words").collect("out")
+
+    assert told(run(pipeline, inputs={})["out"]) == [("own",)]
+
+
+def test_every_sink_is_a_list_under_its_uid() -> None:
+    def pipeline(env: cw.Environment) -> None:
+        words = env.read(cw.from_rows([], "word string"), uid="words")
+        words.write(cw.parquet_sink("/nowhere/that/exists"), uid="files")
+        words.filter("word = 'a'").collect("only-a")
+
+    result = run(pipeline, inputs={"words": ["a", "b"]})
+    assert {uid: told(rows) for uid, rows in result.items()} == {"files": [("a",), ("b",)], "only-a": [("a",)]}
+
+
+def test_an_unknown_uid_is_refused_with_those_that_exist() -> None:
+    with pytest.raises(cw.ConfigError, match=r"\['wrods'\].*\['words'\]"):
+        run(numbered, inputs={"wrods": ["a"]})
+
+
+def test_a_row_that_does_not_fit_names_the_source_and_the_value() -> None:
+    with pytest.raises(cw.CutwaterError, match=r"words.*\b7\b"):
+        run(numbered, inputs={"words": [(7,)]})
+
+
+def test_user_code_that_fails_says_where() -> None:
+    def broken(row: Any) -> Any:
+        raise ValueError("no such user")
+
+    def pipeline(env: cw.Environment) -> None:
+        env.read(cw.from_rows([], "word string"), uid="words").map(broken, "word string").uid("lookup").collect("out")
+
+    with pytest.raises(cw.CutwaterError, match="no such user"):
+        run(pipeline, inputs={"words": ["a"]})
+
+
+def test_a_script_says_what_is_wrong_with_its_duration() -> None:
+    with pytest.raises(cw.ConfigError, match="5"):
+        ADVANCE(5)  # type: ignore[arg-type]
