@@ -14,6 +14,8 @@ import pyarrow as pa
 
 import cutwater as cw
 
+NUMBERS = pa.schema([pa.field("value", pa.int64(), nullable=False)])
+
 
 def divide(row: Any) -> tuple[float]:
     return (1 / (row.value - 700),)  # the line that the report must name
@@ -55,7 +57,7 @@ class StuckOnce(cw.Process):
 class SilentSource(cw.Source):
     """Numbers; once the file ``hush`` exists, the reader of the first split is stuck until ``seconds`` have passed."""
 
-    schema = "value long"
+    schema = NUMBERS
 
     def __init__(self, rows: int, hush: Path, seconds: float) -> None:
         self.rows, self.hush, self.seconds = rows, hush, seconds
@@ -86,7 +88,7 @@ class SilentReader(cw.SplitReader):
         rows = min(1000, source.rows - self._emitted)
         first = self._split * source.rows + self._emitted
         self._emitted += rows
-        return pa.record_batch([pa.array(np.arange(first, first + rows))], names=["value"])
+        return pa.record_batch([pa.array(np.arange(first, first + rows))], schema=NUMBERS)
 
     def position(self) -> int:
         return self._emitted
