@@ -227,16 +227,16 @@ def run_to_the_end(world: World) -> World:
     setting, rng = world.setting, world.random
     crashes, requests = setting.crashes, 0
     for _ in range(MOST_STEPS):
-        event = rng.random()
-        if crashes and event < (0.1 if 0 < world.since_completed < 15 else 0.005):
+        if crashes and rng.random() < (0.1 if 0 < world.since_completed < 15 else 0.005):
             crashes -= 1
             world.crash()
-        elif event < 0.1 + setting.triggers:
+        event = rng.random()
+        if event < setting.triggers:
             requests += 1
             world.driver.handle(ManualTriggerRequested(RequestId(requests)))
-        elif event < 0.18 + setting.triggers:
+        elif event < 0.08 + setting.triggers:
             world.time.advance(rng.choice((0.0005, 0.005, 0.03)))
-        elif event < 0.21 + setting.triggers and setting.repeats and world.delivered:
+        elif event < 0.11 + setting.triggers and setting.repeats and world.delivered:
             subtask, message = rng.choice(world.delivered)
             world.tell(subtask, message)
         elif not world.step():

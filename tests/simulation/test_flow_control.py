@@ -1,0 +1,102 @@
+"""Bytes stay bounded (rules 11 and 12), whatever is slow; without the rules they do not.
+
+Here control messages travel at once: how much may arrive between PAUSE asked for and PAUSE heard is a matter of the network,
+not of the protocol.
+"""
+
+from collections.abc import Sequence
+
+import pytest
+
+from cutwater.subtask.intake import Intake
+from cutwater.subtask.limits import FlowLimits
+from cutwater.subtask.mailbox import Mailbox
+from cutwater.subtask.operator_subtask import OperatorSubtask
+from cutwater.testing.simulation import Action
+from tests.simulation.world import Setting, World, run_to_the_end
+
+ROW_BYTES = 500
+"""More than a row of the exchange has here: two records each."""
+LIMITS = FlowLimits(
+    inbox_bytes=600, hold_bytes=600, hold_memory_bytes=300, payload_bytes=64, linger_seconds=0.0, max_slice_rows=2
+)
+
+
+class Watched(World):
+    """One source is starved, and so are the loops of operators; the most bytes that any subtask ever had are noted."""
+
+    most_inbox = 0
+    most_held = 0
+    paused = 0
+    spilled = 0
+
+    def pick(self, actions: Sequence[Action]) -> Action:
+        control = [action for action in actions if action.kind in ("to driver", "to subtask")]
+        if control:
+            return control[0]
+        slow = {"b[0]", "b[1]", "count[0]", "count[1]"}
+        weights = [0.02 if action.kind == "loop" and action.actor in slow else 1.0 for action in actions]
+        return self.random.choices(actions, weights)[0]
+
+    def step(self) -> bool:
+        moved = super().step()
+        for running in self.subtasks.values():
+            self.paused += bool(running.mailbox.paused)
+            if isinstance(running, OperatorSubtask):
+                self.most_inbox = max(self.most_inbox, running.intake.inbox_bytes)
+                for queue in running.intake._held.values():
+                    self.most_held = max(self.most_held, queue.bytes)
+                    self.spilled = max(self.spilled, queue.spilled_bytes)
+        return moved
+
+    def check_bounds(self) -> None:
+        """In flight on one channel: the buffer, the row in the reader's hand, and what the sender has in its hands."""
+        in_flight = (self.setting.buffer_rows + 4) * ROW_BYTES
+        channels = 2 * self.setting.parallelism
+        held = LIMITS.hold_bytes + in_flight
+        assert self.most_held <= held, f"a channel held {self.most_held} bytes, more than {held}"
+        inbox = LIMITS.inbox_bytes + ROW_BYTES + channels * held
+        assert self.most_inbox <= inbox, f"an inbox had {self.most_inbox} bytes, more than {inbox}"
+
+
+def watched(seed: int, *, rows: int = 200, triggers: float = 0.01) -> Watched:
+    setting = Setting(
+        "two sources", seed, rows=rows, crashes=0, buffer_rows=1 + seed % 3, limits=LIMITS, interval="1h", timeout="1h",
+        triggers=triggers, repeats=False,
+    )  # fmt: skip
+    world = Watched(setting)
+    run_to_the_end(world)
+    world.judge()
+    return world
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_bytes_stay_bounded_when_one_source_and_every_operator_is_slow(seed: int) -> None:
+    world = watched(seed)
+    world.check_bounds()
+    assert world.paused, "PAUSE was never needed: nothing was tested"
+    assert world.spilled, "nothing was ever held on disk: nothing was tested"
+
+
+def test_without_checkpoints_an_inbox_never_has_more_than_its_limit_and_one_row() -> None:
+    world = watched(0, rows=60, triggers=0.0)
+    assert 0 < world.most_inbox < LIMITS.inbox_bytes + ROW_BYTES
+
+
+def test_rule_11_broken_an_inbox_that_refuses_nothing_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Intake.__init__
+
+    def boundless(self: Intake, *args: object, **kwargs: object) -> None:
+        real(self, *args, **kwargs)  # type: ignore[arg-type]
+        self._limits = FlowLimits(inbox_bytes=1 << 40, hold_bytes=600, hold_memory_bytes=300)
+
+    monkeypatch.setattr(Intake, "__init__", boundless)
+    with pytest.raises(AssertionError, match="an inbox had"):
+        watched(0).check_bounds()
+
+
+def test_rule_12_broken_a_sender_that_does_not_pause_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Mailbox, "set_paused", lambda self, channel, *, paused: None)
+    with pytest.raises(AssertionError, match="a channel held"):
+        for seed in range(6):
+            watched(seed).check_bounds()
