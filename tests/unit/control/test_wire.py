@@ -99,7 +99,7 @@ def test_what_json_would_change_is_refused_by_name(snapshot: Any, complaint: str
 
 def test_attachments_other_than_bytes_are_refused() -> None:
     with pytest.raises(ControlError, match=r"attachments\[0\] is str"):
-        encode(CollectedRows("uid", CheckpointId(1), ("text",)))  # type: ignore[arg-type]
+        encode(CollectedRows("uid", CheckpointId(1), 0, ("text",)))  # type: ignore[arg-type]
 
 
 def test_something_else_than_a_message_is_refused() -> None:
