@@ -33,6 +33,7 @@ from cutwater.spark.task import RunLevel
 LEASE_SECONDS = 10.0
 HELLO_SECONDS = 90.0
 """Every subtask must report in within this, or Spark accepted the job without having room for it."""
+JOIN_SECONDS = 30.0
 POLL_SECONDS = 0.05
 DISCOVERY_SECONDS = 1.0
 
@@ -322,7 +323,15 @@ class SparkAttempt:
         if not isinstance(outcome, Finished):
             confirm_dead(alive.items(), self._server.lease_deadline, self._events.log)
         self._io.submit(self._store.forget_workers, lambda _: None)
-        job.join(30)
+        self._join(job)
+
+    def _join(self, job: threading.Thread) -> None:
+        """A job that Spark had not begun when it was canceled begins afterwards, so it is canceled until it has ended."""
+        until = time.monotonic() + JOIN_SECONDS
+        job.join(POLL_SECONDS)
+        while job.is_alive() and time.monotonic() < until:
+            self._spark.sparkContext.cancelJobGroup(self._group)
+            job.join(10 * POLL_SECONDS)
 
 
 def _inline_limit(definition: JobDefinition) -> int:

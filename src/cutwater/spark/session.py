@@ -1,5 +1,6 @@
 """Our own local session, for users who bring none."""
 
+import atexit
 import os
 import shutil
 import tempfile
@@ -7,6 +8,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
+import psutil
 from pyspark.sql import SparkSession
 
 from cutwater.errors import ConfigError, PlanError
@@ -31,8 +33,7 @@ def open_session(master: str | None, settings: Mapping[str, str], slots: int | N
         conf.set("spark.driver.host", "127.0.0.1")
     conf.set("spark.driver.memory", "2g")
     conf.set("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={quiet_logging()}")
-    # Not in the system's temporary folder: a cleaner there would fail every later attempt.
-    local = Path(tempfile.mkdtemp(prefix="spark-local-", dir=_state_folder()))
+    local = _local_folder()
     conf.set("spark.local.dir", str(local))
     conf.set("spark.sql.warehouse.dir", str(local / "warehouse"))
     for key, value in settings.items():
@@ -45,10 +46,20 @@ def quiet_logging() -> str:
     return str(files("cutwater.spark").joinpath("log4j2-quiet.properties"))
 
 
-def _state_folder() -> str:
+def _local_folder() -> Path:
+    """For Spark's own files. Not in the system's temporary folder: a cleaner there would fail every later attempt.
+
+    Removed when this process ends; what killed processes left is removed by the next one.
+    """
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cutwater"
     base.mkdir(parents=True, exist_ok=True)
-    return str(base)
+    for left in base.glob("spark-local-*"):
+        owner = left.name.split("-")[2]
+        if not (owner.isdigit() and psutil.pid_exists(int(owner))):
+            shutil.rmtree(left, ignore_errors=True)
+    local = Path(tempfile.mkdtemp(prefix=f"spark-local-{os.getpid()}-", dir=base))
+    atexit.register(shutil.rmtree, local, ignore_errors=True)
+    return local
 
 
 def require_java() -> str:

@@ -69,7 +69,7 @@ class Simulation:
         self._clock = clock
         self._choose = choose
         self._buffer_rows = buffer_rows
-        self.history = CheckpointHistory()
+        self.history = CheckpointHistory(epoch_offset=clock.wall() - clock.monotonic())
         self.answers: dict[RequestId, CheckpointInfo | str] = {}
         self.printed_lines: list[str] = []
         self.logged: list[str] = []
