@@ -44,7 +44,7 @@ def any_setting(topology: st.SearchStrategy[str], **fixed: st.SearchStrategy[obj
 
 @pytest.mark.parametrize("name", sorted(TOPOLOGIES))
 def test_exactly_once_nothing_is_lost_or_double_and_every_key_keeps_its_order(name: str) -> None:
-    @settings(max_examples=8)
+    @settings(max_examples=12)
     @given(any_setting(st.just(name)))
     def holds(setting: Setting) -> None:
         run_and_judge(setting)
@@ -64,13 +64,13 @@ def test_at_most_once_doubles_nothing(setting: Setting) -> None:
     run_and_judge(setting)
 
 
-@settings(max_examples=15)
+@settings(max_examples=25)
 @given(any_setting(COLLECTING, crashes=st.integers(0, 1), timeout=st.just("10s")))
 def test_every_completed_checkpoint_is_a_consistent_cut(setting: Setting) -> None:
     judge_every_cut(run_and_judge(setting))
 
 
-@settings(max_examples=15)
+@settings(max_examples=25)
 @given(any_setting(ANY_TOPOLOGY, crashes=st.just(0), declines=st.just(0.0), timeout=st.just("1h")))
 def test_without_failures_every_checkpoint_completes_unless_a_newer_one_overtook_it(setting: Setting) -> None:
     world = run_to_the_end(World(setting))
