@@ -56,8 +56,7 @@ class Sink(ABC):
 class PlainSink(Sink):
     """Writes at once and keeps nothing: records since the last checkpoint repeat after a failure."""
 
-    def open(self, ctx: SinkContext) -> None:
-        ...
+    def open(self, ctx: SinkContext) -> None: ...
 
     @abstractmethod
     def write(self, batch: pa.RecordBatch) -> None: ...
@@ -65,8 +64,7 @@ class PlainSink(Sink):
     def flush(self) -> None:
         """Before each checkpoint is acknowledged: what was written must be durable when it returns."""
 
-    def close(self) -> None:
-        ...
+    def close(self) -> None: ...
 
 
 class TwoPhaseCommitSink(Sink):
@@ -82,8 +80,7 @@ class TwoPhaseCommitSink(Sink):
     prepare_in_background: bool = False
     """True when ``prepare`` of one transaction may run beside ``begin`` and ``write`` of the next."""
 
-    def open(self, ctx: SinkContext) -> None:
-        ...
+    def open(self, ctx: SinkContext) -> None: ...
 
     def recover(self, committables: Sequence[Json]) -> None:
         """On every start, before commits: abort what this sink left open and no checkpoint lists."""
@@ -110,5 +107,4 @@ class TwoPhaseCommitSink(Sink):
     def committed_everywhere(self, checkpoint_id: int, committables: Sequence[Json]) -> None:
         """In the driver, once every subtask committed this checkpoint. Idempotent; may be repeated."""
 
-    def close(self) -> None:
-        ...
+    def close(self) -> None: ...

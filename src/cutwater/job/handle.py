@@ -122,12 +122,15 @@ class Job:
 
     def _await(self, request: RequestId, event: Event, timeout: Duration) -> CheckpointInfo:
         state = self._state
-        if not self._runner.ask(event):
-            raise CutwaterError(f"Job {self.name!r} is {state.status}: no checkpoint can be taken.")
+        until = time.monotonic() + parse_duration("timeout", timeout).total_seconds()
         with state.changed:
+            # Between two attempts nobody can answer: the next one is asked.
+            while not self._runner.ask(event):
+                if state.status in ENDED or time.monotonic() > until:
+                    raise CutwaterError(f"Job {self.name!r} is {state.status}: no checkpoint can be taken.")
+                state.changed.wait(0.05)
             answered = state.changed.wait_for(
-                lambda: request in state.answers or state.status in ENDED,
-                parse_duration("timeout", timeout).total_seconds(),
+                lambda: request in state.answers or state.status in ENDED, max(0.0, until - time.monotonic())
             )
             answer = state.answers.pop(request, None)
         match answer:

@@ -24,6 +24,8 @@ class Memory:
         for name in ("incremental", "asynchronous"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"Memory({name}={getattr(self, name)!r}): must be True or False.")
+        if self.incremental:
+            raise ConfigError("Memory(incremental=True): incremental snapshots are not supported yet; leave it out.")
 
     def open(self, uid: str, key_groups: KeyGroupRange, max_parallelism: int) -> "MemoryStore":
         return MemoryStore(uid, key_groups, max_parallelism)

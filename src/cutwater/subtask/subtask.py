@@ -129,7 +129,8 @@ class Subtask(ABC):
     def steps(self) -> Iterator[Step]:
         """Runs until the driver says Finish. Every iteration looks at the mailbox before it takes more work."""
         if self._state.finished:
-            yield from self._end(drain=False)
+            # It finished because its input ended, so whoever reads it must drain too (rule 20).
+            yield from self._end(drain=True)
         while not self.mailbox.finished:
             self.mailbox.raise_failure()
             trigger = self.mailbox.take_trigger()
@@ -212,7 +213,10 @@ class Subtask(ABC):
         )
         self.mailbox.cut(checkpoint)
         cut = FrozenCut(checkpoint, self._ended, frozen, times, self.records_in, self._chain.records_written)
-        self._background.snapshot(lambda: self._snapshotting.store(cut))
+        if self._setup.backend.asynchronous:
+            self._background.snapshot(lambda: self._snapshotting.store(cut))
+        else:
+            self._snapshotting.store(cut)
         if not self._ended:
             yield Emit(tuple(self._outputs.barrier(checkpoint, triggered_at)), urgent=True)
 
