@@ -139,3 +139,19 @@ def test_user_code_that_fails_says_where() -> None:
 def test_a_script_says_what_is_wrong_with_its_duration() -> None:
     with pytest.raises(cw.ConfigError, match="5"):
         ADVANCE(5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        lambda: cw.Environment(parallelism=2, state_backend=cw.Memory(asynchronous=False)),
+        lambda: cw.Environment(
+            parallelism=2, checkpointing=cw.Checkpointing("1 day", storage="memory", stop_the_world=True)
+        ),
+    ],
+    ids=["synchronous snapshots", "stop the world"],
+)
+def test_the_ways_to_compare_with_give_the_same_result(environment: Any) -> None:
+    scripted = script([("a",), ("b",)], CHECKPOINT, [("a",)], FAIL, [("b",)])
+    rows = run(numbered, {"words": scripted}, environment=environment())
+    assert sorted(told(rows["out"])) == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
