@@ -42,7 +42,7 @@ def test_a_running_sum_on_two_levels_is_exact_although_a_worker_was_killed(tmp_p
     kill_worker(job, "sums[1]")
     result = job.wait("300s")
     assert (result.status, result.attempts) == ("finished", 2), job.log
-    assert any("its Python worker (pid " in line and "died" in line for line in job.log), job.log
+    assert any("sums[1]: its Python worker (pid " in line and "died" in line for line in job.log), job.log
     assert any(line.startswith("restoring checkpoint") for line in job.log), job.log
     rows = committed(tmp_path)
     assert not rows.select("k", "n").is_duplicated().any()

@@ -211,6 +211,7 @@ class SparkAttempt:
             while not self._asked.empty():
                 driver.handle(self._asked.get())
             driver.tick()
+            self._notice_deaths()
             if self._cancel.is_set():
                 return Canceled()
             if not job.is_alive():
@@ -260,21 +261,20 @@ class SparkAttempt:
         text = str(self._spark_error) if self._spark_error else "Spark ended the job before its input ended"
         if "INSUFFICIENT_SLOT" in text:
             return NoRoom(_first_line(text))
-        return Failed(self._dead_worker() or RootCause(f"Spark: {_first_line(text)}", text), driver.started)
+        self._notice_deaths()
+        return Failed(driver.failure or RootCause(f"Spark: {_first_line(text)}", text), driver.started)
 
-    def _dead_worker(self) -> RootCause | None:
-        """Spark's own error is often secondary; a worker that is gone is the cause."""
+    def _notice_deaths(self) -> None:
+        """Looked for often, because Spark ends the other workers soon after the first died, and its own error is secondary."""
+        if self.driver.failure is not None or self.driver.finishing:
+            return
         dead = [
-            (subtask, process)
+            f"{subtask}: its Python worker (pid {process.pid}) died without a word (killed, or out of memory)"
             for subtask, process in self._hellos.items()
             if subtask not in self.driver.left and is_here(process) and not is_alive(process)
         ]
-        if not dead:
-            return None
-        subtask, process = dead[0]
-        return RootCause(
-            f"{subtask}: its Python worker (pid {process.pid}) died without a word (killed, or out of memory)"
-        )
+        if dead:
+            self.driver.fail(RootCause("; ".join(dead)))
 
     def _peer_lost(self, subtask: SubtaskId) -> None:
         driver = self.driver
