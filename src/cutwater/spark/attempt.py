@@ -256,13 +256,13 @@ class SparkAttempt:
         self._io.deliver()
         if self._spark_error is None and driver.finishing:
             return Finished()
+        self._notice_deaths()
         if driver.failure is not None:
             return Failed(driver.failure, driver.started)
         text = str(self._spark_error) if self._spark_error else "Spark ended the job before its input ended"
         if "INSUFFICIENT_SLOT" in text:
             return NoRoom(_first_line(text))
-        self._notice_deaths()
-        return Failed(driver.failure or RootCause(f"Spark: {_first_line(text)}", text), driver.started)
+        return Failed(RootCause(f"Spark: {_first_line(text)}", text), driver.started)
 
     def _notice_deaths(self) -> None:
         """Looked for often, because Spark ends the other workers soon after the first died, and its own error is secondary."""
