@@ -166,9 +166,9 @@ def _open_staged(path: str) -> tuple[str, int]:
     staged = os.path.join(folder, _STAGED + uuid.uuid4().hex)
     try:
         while True:
-            _make_folder(folder)
             # A concurrent delete may remove the folder while it is still empty: make it again.
             with suppress(FileNotFoundError):
+                _make_folder(folder)
                 return staged, os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     except OSError as error:
         raise _not_stored(path, error) from error
@@ -177,7 +177,8 @@ def _open_staged(path: str) -> tuple[str, int]:
 def _make_folder(folder: str) -> None:
     missing: list[str] = []
     while not os.path.isdir(folder):
-        if os.path.lexists(folder):
+        # Another process may have made it between the two looks.
+        if os.path.lexists(folder) and not os.path.isdir(folder):
             raise NotADirectoryError(errno.ENOTDIR, f"{folder} is not a folder")
         missing.append(folder)
         folder = os.path.dirname(folder)
