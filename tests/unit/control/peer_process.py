@@ -35,7 +35,7 @@ def run_client(settings: dict[str, str]) -> None:
             case ReservationStored(number):
                 client.send(ReservePositions(number, None))
             case Deploy(attachments=attachments):
-                client.send(CollectedRows("echo", CheckpointId(1), attachments))
+                client.send(CollectedRows("echo", CheckpointId(1), 0, attachments))
             case Finish():
                 finished.set()
 
