@@ -22,7 +22,7 @@ def totals(env: cw.Environment, records: int, keys: int) -> None:
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--n", type=int, default=40_000_000)
-    parser.add_argument("--warm-up", type=int, default=4_000_000, help="records of the run that does not count")
+    parser.add_argument("--warm-up", type=int, default=40_000_000, help="records of the run that does not count")
     parser.add_argument("--reps", type=int, default=1)
     wanted = parser.parse_args()
 
