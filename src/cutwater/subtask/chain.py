@@ -114,7 +114,8 @@ class Chain:
             with failures_of(uid):
                 act(operator, self._outlets[uid])
 
-    def before_barrier(self) -> None:
+    def let_go(self) -> None:
+        """Emit whatever operators hold back: before a barrier, and when no more input is near."""
         self._each(lambda operator, out: operator.before_barrier(out))
 
     def end_of_input(self, *, drain: bool) -> None:

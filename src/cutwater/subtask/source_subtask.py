@@ -109,7 +109,8 @@ class SourceSubtask(Subtask):
             return True
         yield from self._pass_on(batch)
         if batch.main is None or batch.main.num_rows < asked:
-            # The source gave all it had: no more will come soon to fill the payload.
+            # The source gave all it had: no more will come soon to be combined with, or to fill the payload.
+            self._chain.let_go()
             yield Emit(tuple(self._outputs.flush()), urgent=True)
         return True
 

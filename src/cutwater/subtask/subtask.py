@@ -200,7 +200,7 @@ class Subtask(ABC):
     def _cut(self, checkpoint: CheckpointId, triggered_at: float, seen_at: float, alignment: float) -> Iterator[Step]:
         """Freeze, hand over to the snapshot thread, send the barrier on; nothing is processed in between."""
         if not self._ended:
-            self._chain.before_barrier()
+            self._chain.let_go()
         began = self._clock.monotonic()
         frozen = {**self._source_snapshot(checkpoint), **self._chain.snapshot(checkpoint)}
         if self._setup.guarantee is Guarantee.AT_MOST_ONCE:
