@@ -6,7 +6,8 @@ from pathlib import Path
 
 import psutil
 
-DAEMON = "cutwater.spark.daemon"
+DAEMON = "-m cutwater.spark.daemon"
+"""As it is started; the name alone stands in the settings on a driver's command line too."""
 EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
