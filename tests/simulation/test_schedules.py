@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cutwater.errors import ControlError
+from cutwater.flow.envelope import Row
 from cutwater.subtask.limits import FlowLimits
+from cutwater.subtask.operator_subtask import OperatorSubtask
 from tests.simulation.topologies import TOPOLOGIES
 from tests.simulation.world import Setting, World, judge_every_cut, run_and_judge, run_to_the_end
 
@@ -56,6 +59,32 @@ def test_exactly_once_nothing_is_lost_or_double_and_every_key_keeps_its_order(na
 @given(any_setting(ANY_TOPOLOGY, mode=st.just("at_least_once")))
 def test_at_least_once_loses_nothing(setting: Setting) -> None:
     run_and_judge(setting)
+
+
+def subtask_with_data(mode: str) -> OperatorSubtask:
+    world = World(replace(Setting("narrowing", seed=1, mode=mode), crashes=0))
+    while world.step() or world.advance_to_next_timer():
+        for running in world.subtasks.values():
+            if isinstance(running, OperatorSubtask) and any(isinstance(item, Row) for item in running.intake._inbox):
+                return running
+    raise AssertionError("no data ever arrived")
+
+
+def test_a_subtask_that_was_finished_in_an_unaligned_cut_drops_what_upstream_sends_again() -> None:
+    """At least once cuts without alignment: downstream may have ended in a cut from which upstream goes on."""
+    running = subtask_with_data("at_least_once")
+    running._ended = True
+    before = running.records_in
+    while running.intake.has_items():
+        assert list(running._work()) == []
+    assert running.records_in == before
+
+
+def test_data_behind_the_end_of_all_input_is_an_error_when_cuts_are_aligned() -> None:
+    running = subtask_with_data("exactly_once")
+    running._ended = True
+    with pytest.raises(ControlError, match="after the end of its input"):
+        list(running._work())
 
 
 @settings(max_examples=30)

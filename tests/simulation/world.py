@@ -156,6 +156,8 @@ class World(Simulation):
 
     def _check_ends(self) -> None:
         """Rules 13 and 20: END is the last that counts; nothing of its channel is left behind it."""
+        if self.setting.mode != "exactly_once":
+            return  # a subtask restored as finished drops what is sent to it again
         for subtask, running in self.subtasks.items():
             if isinstance(running, OperatorSubtask) and running._ended:
                 left = [item for item in running.intake._inbox if isinstance(item, Row) and item.kind is RowKind.DATA]

@@ -8,6 +8,7 @@ import pyarrow as pa
 from cutwater.barrier.alignment import WaitingForFirstBarrier
 from cutwater.barrier.tracking import BarrierTracking
 from cutwater.control.messages import Decline, RequestPause, RequestResume, TriggerCheckpoint
+from cutwater.errors import ControlError
 from cutwater.flow.envelope import Row, RowKind, read_data
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.transport import Step
@@ -72,6 +73,8 @@ class OperatorSubtask(Subtask):
                 return False
             case CutMark(checkpoint, triggered_at, first_barrier_at, alignment):
                 yield from self._cut(checkpoint, triggered_at, first_barrier_at, alignment)
+            case Row(kind=RowKind.DATA) if self._ended:
+                self._drop_repeated(item)
             case Row(kind=RowKind.DATA):
                 yield from self._process(item)
             case Row(kind=RowKind.END):
@@ -83,6 +86,12 @@ class OperatorSubtask(Subtask):
             case _:
                 pass
         return True
+
+    def _drop_repeated(self, row: Row) -> None:
+        """Without alignment a cut may come when all input ended, though upstream was cut before: after a restore upstream
+        sends again what this subtask, restored as finished, had processed. Aligned cuts leave nothing to repeat."""
+        if self._setup.guarantee is Guarantee.EXACTLY_ONCE:
+            raise ControlError(f"{self._setup.subtask} got data on channel {row.channel} after the end of its input.")
 
     def _process(self, row: Row) -> Iterator[Step]:
         batch = read_data(row, self._schema[row.channel])
