@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -47,29 +48,32 @@ class Result:
     accumulators: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AccumulatorPlan:
-    """Everything that ``k.agg(...)`` means for rows of ``schema``. Pure data; pickled with its operator."""
+    """Everything that ``k.agg(...)`` means for rows of ``schema``. Pure data; pickled with its operator.
+
+    The schemas are asked for with every batch, so each is made once.
+    """
 
     schema: pa.Schema
     keys: tuple[str, ...]
     accumulators: tuple[Accumulator, ...]
     results: tuple[Result, ...]
 
-    @property
+    @cached_property
     def key_schema(self) -> pa.Schema:
         return pa.schema([self.schema.field(name) for name in self.keys])
 
-    @property
+    @cached_property
     def columns(self) -> tuple[Column, ...]:
         return tuple(accumulator.column for accumulator in self.accumulators)
 
-    @property
+    @cached_property
     def partial_schema(self) -> pa.Schema:
         keys = [field.with_type(plain(field.type)) for field in self.key_schema]
         return pa.schema([*keys, *(column.field for column in self.columns)])
 
-    @property
+    @cached_property
     def output_schema(self) -> pa.Schema:
         return pa.schema([*self.key_schema, *(pa.field(result.name, result.type) for result in self.results)])
 

@@ -103,22 +103,27 @@ class _Bound:
         self._passed = passed
         self._expressions = list(computed)
         self._made = [name for name in schema.names if name not in passed]
+        self._schema_made = pa.schema([schema.field(name) for name in self._made])
         self._reads = _columns_read(computed, reads)
 
     def apply(self, batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
         made: Mapping[str, pa.Array[Any]] = {}
         if self._made:
             try:
-                # with_columns, unlike select, gives a literal as many rows as the batch has
-                frame = frame_of(batch.select(self._reads)).with_columns(self._expressions).select(self._made)
+                frame = self._computed(frame_of(batch.select(self._reads)), batch.num_rows)
             except PolarsError as error:
                 raise DataError(f"{where}: {error}") from error
-            made = dict(zip(self._made, fitted(frame, self._schema_made(), where).columns, strict=True))
+            made = dict(zip(self._made, fitted(frame, self._schema_made, where).columns, strict=True))
         columns = [batch.column(name) if name in self._passed else made[name] for name in self.schema.names]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _schema_made(self) -> pa.Schema:
-        return pa.schema([self.schema.field(name) for name in self._made])
+    def _computed(self, read: pl.DataFrame, rows: int) -> pl.DataFrame:
+        if read.width:
+            frame = read.select(self._expressions)
+            if frame.height == rows:
+                return frame
+        # Only literals: with_columns, unlike select, gives them as many rows as the batch has
+        return read.with_columns(self._expressions).select(self._made)
 
 
 class FilterExpression(Operator):

@@ -21,6 +21,8 @@ WORTHWHILE = 0.7
 """Partial rows per record above which combining costs more than it saves."""
 PASS_RECORDS = 2_000_000
 """How many records pass uncombined until it is tried again."""
+FEW_RECORDS = 1_024
+"""So few that came alone travel as they are: making a table for them costs more than sending them."""
 
 
 @dataclass(slots=True)
@@ -51,6 +53,8 @@ class Combine(Operator):
         self._results = dict(results)
         self._bound: AccumulatorPlan | None = None
         self._ctx: OperatorContext | None = None
+        self._few: pa.RecordBatch | None = None
+        """A small batch, kept as it came until another one follows."""
         self._buffer: MemoryAggregateTable | None = None
         self._records = 0
         self._deadline: Milliseconds | None = None
@@ -75,11 +79,13 @@ class Combine(Operator):
             out.emit(self._plan.partial_rows(batch))
             self._worth.passed(batch.num_rows)
             return
-        buffer = self._filling()
-        touched = buffer.locate(batch.select(list(self._keys)))
-        buffer.update(touched, self._plan.updates(batch))
-        self._records += batch.num_rows
-        if len(buffer) >= MAX_KEYS or (self._deadline is not None and self._now() >= self._deadline):
+        if self._few is None and self._buffer is None and batch.num_rows <= FEW_RECORDS:
+            self._few = batch
+            self._deadline = self._now() + MAX_DELAY
+            return
+        self._add_few()
+        self._add(batch)
+        if len(self._filling()) >= MAX_KEYS or (self._deadline is not None and self._now() >= self._deadline):
             self._flush(out)
 
     def on_watermark(self, watermark: Milliseconds, out: Collector) -> None:
@@ -99,6 +105,7 @@ class Combine(Operator):
         self._flush(out)
 
     def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot | None:
+        self._add_few()
         return None if self._buffer is None else OperatorSnapshot(tables=[self._buffer.freeze()])
 
     @property
@@ -118,8 +125,20 @@ class Combine(Operator):
                 self._ctx.uid, TABLE, self._plan.key_schema, self._plan.columns, self._ctx.max_parallelism
             )
             self._records = 0
-            self._deadline = self._now() + MAX_DELAY
+            if self._deadline is None:
+                self._deadline = self._now() + MAX_DELAY
         return self._buffer
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        buffer = self._filling()
+        touched = buffer.locate(batch.select(list(self._keys)))
+        buffer.update(touched, self._plan.updates(batch))
+        self._records += batch.num_rows
+
+    def _add_few(self) -> None:
+        few, self._few = self._few, None
+        if few is not None:
+            self._add(few)
 
     def _merge(self, stored: pa.RecordBatch) -> None:
         """Take back what an unaligned cut had frozen."""
@@ -128,7 +147,10 @@ class Combine(Operator):
         buffer.update(buffer.locate(partial.select(list(self._keys))), self._plan.merges(partial))
 
     def _flush(self, out: Collector) -> None:
-        buffer, self._buffer, self._deadline = self._buffer, None, None
+        few, buffer = self._few, self._buffer
+        self._few = self._buffer = self._deadline = None
+        if few is not None:
+            out.emit(self._plan.partial_rows(few))
         if buffer is None:
             return
         self._worth.combined(self._records, len(buffer))

@@ -62,7 +62,21 @@ def fitted(frame: pl.DataFrame, schema: pa.Schema, where: str) -> pa.RecordBatch
     if unknown:
         raise DataError(f"{where}: the result has {missing_column(unknown[0], schema.names, 'the schema')}")
     table = frame.to_arrow()
+    if (same := _same_columns(table, schema)) is not None:
+        return same
     return pa.RecordBatch.from_arrays([_fitted_column(table, field, where) for field in schema], schema=schema)
+
+
+def _same_columns(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch | None:
+    """The common case, quickly: the right columns in the right order, in one piece."""
+    if table.schema.names != schema.names or table.schema.types != schema.types:
+        return None
+    batches = table.to_batches()
+    if len(batches) != 1 or any(
+        c.null_count for c, f in zip(batches[0].columns, schema, strict=True) if not f.nullable
+    ):
+        return None
+    return pa.RecordBatch.from_arrays(batches[0].columns, schema=schema)
 
 
 def _fitted_column(table: pa.Table, field: "pa.Field[Any]", where: str) -> "pa.Array[Any]":

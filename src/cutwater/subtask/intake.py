@@ -107,6 +107,20 @@ class Intake:
                     self._changed.notify_all()
             return item
 
+    def take_along(self, channels: frozenset[ChannelId], most_bytes: int) -> list[Row]:
+        """The data rows of ``channels`` that stand at the front, up to about ``most_bytes``."""
+        taken: list[Row] = []
+        size = 0
+        with self._changed:
+            while self._inbox and size < most_bytes:
+                item = self._inbox[0]
+                if not isinstance(item, Row) or item.kind is not RowKind.DATA or item.channel not in channels:
+                    break
+                taken.append(item)
+                size += item.size
+                self.take()
+        return taken
+
     def has_items(self) -> bool:
         return bool(self._inbox)
 

@@ -13,8 +13,11 @@ from cutwater.flow.envelope import Row, RowKind, read_data
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.transport import Step
 from cutwater.subtask.intake import CutMark, Intake, IntakeEvents
+from cutwater.subtask.limits import KIB
 from cutwater.subtask.setup import Guarantee, SubtaskSetup
 from cutwater.subtask.subtask import Steps, Subtask
+
+SMALL_ROWS_BYTES = 64 * KIB
 
 
 class OperatorSubtask(Subtask):
@@ -28,6 +31,14 @@ class OperatorSubtask(Subtask):
         self._drain = True
         self._schema = {incoming.channel: setup.input_schemas[incoming.edge] for incoming in setup.inputs}
         self._entry = {incoming.channel: self._chain.entry(incoming.port) for incoming in setup.inputs}
+        self._alike = {
+            incoming.channel: frozenset(
+                other.channel
+                for other in setup.inputs
+                if other.port == incoming.port and self._schema[other.channel] == self._schema[incoming.channel]
+            )
+            for incoming in setup.inputs
+        }
         self.intake = Intake(
             channels,
             WaitingForFirstBarrier(live) if setup.guarantee is Guarantee.EXACTLY_ONCE else BarrierTracking(live),
@@ -94,7 +105,7 @@ class OperatorSubtask(Subtask):
             raise ControlError(f"{self._setup.subtask} got data on channel {row.channel} after the end of its input.")
 
     def _process(self, row: Row) -> Iterator[Step]:
-        batch = read_data(row, self._schema[row.channel])
+        batch = self._read_together(row)
         entry = self._entry[row.channel]
         start = 0
         while start < batch.num_rows:
@@ -103,6 +114,15 @@ class OperatorSubtask(Subtask):
             start += piece.num_rows
             if start < batch.num_rows:
                 yield from self._send_ready()
+
+    def _read_together(self, row: Row) -> pa.RecordBatch:
+        """Small rows that wait in line are one batch: what a batch costs whatever its size would be paid for each."""
+        schema = self._schema[row.channel]
+        batch = read_data(row, schema)
+        if row.size >= SMALL_ROWS_BYTES:
+            return batch
+        others = self.intake.take_along(self._alike[row.channel], SMALL_ROWS_BYTES - row.size)
+        return pa.concat_batches([batch, *(read_data(other, schema) for other in others)]) if others else batch  # type: ignore[attr-defined]
 
     def close(self) -> None:
         super().close()

@@ -13,7 +13,7 @@ from cutwater.errors import ConfigError, DataError, SchemaError
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.operators.aggregate import Aggregate
-from cutwater.operators.combine import MAX_DELAY, MAX_KEYS, MIN_SAMPLE, PASS_RECORDS, Combine
+from cutwater.operators.combine import FEW_RECORDS, MAX_DELAY, MAX_KEYS, MIN_SAMPLE, PASS_RECORDS, Combine
 from cutwater.operators.operator import OperatorContext
 from cutwater.state.memory import Memory
 
@@ -210,7 +210,8 @@ def test_combine_holds_rows_until_its_time_limit() -> None:
     clock, out = Clock(), Rows()
     combine = combining(clock)
     assert combine.next_timer() is None
-    combine.process(keyed([1, 2, 1]), 0, out)
+    combine.process(keyed([1, 2]), 0, out)
+    combine.process(keyed([1]), 0, out)
     assert out.take() == []
     assert combine.next_timer() == MAX_DELAY
     combine.on_processing_time(MAX_DELAY - 1, out)
@@ -224,7 +225,8 @@ def test_combine_holds_rows_until_its_time_limit() -> None:
 @pytest.mark.parametrize("event", ["barrier", "watermark", "end", "end without drain"])
 def test_combine_holds_nothing_back_over(event: str) -> None:
     combine, out = combining(Clock()), Rows()
-    combine.process(keyed([1, 2, 1]), 0, out)
+    combine.process(keyed([1, 2]), 0, out)
+    combine.process(keyed([1]), 0, out)
     match event:
         case "barrier":
             combine.before_barrier(out)
@@ -252,9 +254,23 @@ def test_combine_passes_records_on_while_it_does_not_reduce_and_tries_again_late
     for _ in range(PASS_RECORDS // 50_000):
         combine.process(keyed([1] * 50_000), 0, out)
         out.batches.clear()
-    combine.process(keyed([7, 7]), 0, out)
+    combine.process(keyed([7]), 0, out)
+    combine.process(keyed([7]), 0, out)
     combine.before_barrier(out)
     assert out.take() == [(7, 2)]
+
+
+def test_a_few_records_that_come_alone_are_held_as_long_and_leave_as_they_came() -> None:
+    clock, out = Clock(), Rows()
+    combine = combining(clock)
+    combine.process(keyed([1, 2, 1]), 0, out)
+    assert combine.next_timer() == MAX_DELAY
+    combine.on_processing_time(MAX_DELAY, out)
+    assert out.take() == [(1, 1), (2, 1), (1, 1)]
+    assert combine.next_timer() is None
+    combine.process(keyed([1] * (FEW_RECORDS + 1)), 0, out)
+    combine.before_barrier(out)
+    assert out.take() == [(1, FEW_RECORDS + 1)], "more than a few are combined, even alone"
 
 
 def test_passed_on_partials_count_nulls_as_the_combined_ones_do() -> None:

@@ -239,3 +239,34 @@ def test_a_refused_row_keeps_its_number() -> None:
     assert not bench.data(A, "later")
     assert bench.taken() == ["x" * 20]
     assert bench.data(A, "later")
+
+
+def along(bench: Bench, channels: set[ChannelId], most_bytes: int) -> list[str]:
+    return [row.payload.to_pybytes().decode() for row in bench.intake.take_along(frozenset(channels), most_bytes)]
+
+
+def test_rows_taken_along_end_at_a_cut_at_an_end_and_at_another_channel() -> None:
+    bench = Bench(limits=FlowLimits(inbox_bytes=1000))
+    for content in ("a0", "a1"):
+        bench.data(A, content)
+    bench.data(B, "b0")
+    bench.barrier(A, 1)
+    bench.barrier(B, 1)
+    bench.data(A, "a2")
+    bench.end(A)
+    bench.data(B, "b1")
+    assert along(bench, {A}, 100) == ["a0", "a1"]
+    assert along(bench, {A, B}, 100) == ["b0"]
+    assert along(bench, {A, B}, 100) == [], "the cut mark stands at the front"
+    assert isinstance(bench.intake.take(), CutMark)
+    assert along(bench, {A, B}, 100) == ["a2"]
+    assert bench.taken() == ["END A", "b1"]
+    assert bench.intake.inbox_bytes == 0
+
+
+def test_rows_taken_along_are_bounded() -> None:
+    bench = Bench(limits=FlowLimits(inbox_bytes=1000))
+    for number in range(5):
+        bench.data(A, f"{number}" * 10)
+    assert along(bench, {A}, 25) == ["0" * 10, "1" * 10, "2" * 10]
+    assert bench.intake.inbox_bytes == 20
