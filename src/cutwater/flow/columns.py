@@ -133,7 +133,7 @@ def words_of(array: Array, *, normalise: bool = True) -> Words:
 
 
 def array_of_words(words: Words, data_type: pa.DataType, valid: npt.NDArray[np.bool_] | None = None) -> Array:
-    """The inverse of ``words_of``."""
+    """The inverse of ``words_of``. The array may share the memory of ``words``, which nobody writes to any more."""
     t = pa.types
     nulls = None if valid is None else ~valid
     if t.is_floating(data_type):
@@ -141,7 +141,7 @@ def array_of_words(words: Words, data_type: pa.DataType, valid: npt.NDArray[np.b
     if t.is_boolean(data_type):
         return _nulled(pa.array(words != 0), nulls)
     if t.is_unsigned_integer(data_type) or t.is_signed_integer(data_type):
-        return _nulled(pa.array(words.astype(data_type.to_pandas_dtype())), nulls)
+        return _nulled(pa.array(words.astype(data_type.to_pandas_dtype(), copy=False)), nulls)
     narrow = words.astype(np.int32) if data_type.bit_width == 32 else words
     return _nulled(pa.array(narrow).view(data_type), nulls)
 

@@ -1,7 +1,7 @@
 """The columnar table of the Memory backend: accumulators by key, copied chunk by chunk when a snapshot still needs them."""
 
 import decimal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from cutwater.state import accumulator_kernels as ak
 from cutwater.state.encoded_keys import plain
 from cutwater.state.frozen import KEY_GROUP_COLUMN, FrozenTable
 from cutwater.state.index_kernels import CHUNK_ROWS
-from cutwater.state.key_index import AddressedChunks, FrozenKeys, KeyIndex, rows_of_chunks
+from cutwater.state.key_index import AddressedChunks, FrozenKeys, KeyIndex
 from cutwater.state.pointers import address
 from cutwater.state.snapshots import Snapshots
 from cutwater.state.tables import Column, Merge, Rows, Touched, Update
@@ -94,19 +94,16 @@ class MemoryAggregateTable:
                 self._update_objects(touched.rows, update)
 
     def read(self, rows: Rows) -> list[Array]:
-        count = len(rows)
-        words = np.empty(count * (self._width - 1), np.int64)
-        seen = np.empty(count, np.uint64)
-        common = int(ak.read(rows, self._words.addresses, self._width, words, seen))
-        return [self._column(c, rows, words, seen, common) for c in range(len(self._columns))]
+        objects = {c: chunks.arrays for c, chunks in self._objects.items()}
+        return _read(rows, self._columns, self._words.addresses, self._word_of, objects)
 
     def freeze(self) -> FrozenTable:
         epoch = self._snapshots.freeze()
         words = tuple(self._words.arrays)
         objects = {c: tuple(chunks.arrays) for c, chunks in self._objects.items()}
         return FrozenAggregates(
-            self.name, self.stored_schema, self._columns, self._index.freeze(), words, objects, self._width, self._word_of,
-            self._max_parallelism, self._snapshots, epoch,
+            self.name, self.stored_schema, self._columns, self._index.freeze(), words, self._words.addresses.copy(),
+            self._word_of, objects, self._max_parallelism, self._snapshots, epoch,
         )  # fmt: skip
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -174,18 +171,31 @@ class MemoryAggregateTable:
             old = chunk[at]
             chunk[at] = value if old is None else _merged(merge, old, value)
 
-    def _column(
-        self, c: int, rows: Rows, words: npt.NDArray[np.int64], seen: npt.NDArray[np.uint64], common: int
-    ) -> Array:
-        column, count = self._columns[c], len(rows)
-        if c in self._objects:
-            chunks = self._objects[c].arrays
-            return to_arrow(column, [chunks[row // CHUNK_ROWS][row % CHUNK_ROWS] for row in rows.tolist()])
-        word = self._word_of[c]
+
+def _read(
+    rows: Rows,
+    columns: Sequence[Column],
+    chunks: npt.NDArray[np.int64],
+    word_of: Mapping[int, int],
+    objects: Mapping[int, Sequence[npt.NDArray[np.object_]]],
+) -> list[Array]:
+    """The accumulators of ``rows`` as columns; ``chunks`` are the addresses of the words."""
+    count = len(rows)
+    words = np.empty(count * len(word_of), np.int64)
+    seen = np.empty(count, np.uint64)
+    common = int(ak.read(rows, chunks, 1 + len(word_of), words, seen))
+    read = []
+    for c, column in enumerate(columns):
+        if c in objects:
+            values = [objects[c][row // CHUNK_ROWS][row % CHUNK_ROWS] for row in rows.tolist()]
+            read.append(to_arrow(column, values))
+            continue
+        word = word_of[c]
         valid = None
         if column.nullable and not common >> word & 1:
             valid = (seen & np.uint64(1 << word)) != 0
-        return array_of_words(words[word * count : (word + 1) * count], column.type, valid)
+        read.append(array_of_words(words[word * count : (word + 1) * count], column.type, valid))
+    return read
 
 
 def _merged(merge: Merge, old: Any, value: Any) -> Any:
@@ -219,9 +229,10 @@ class FrozenAggregates:
     columns: tuple[Column, ...]
     keys: FrozenKeys
     words: Sequence[npt.NDArray[np.int64]]
-    objects: dict[int, tuple[npt.NDArray[np.object_], ...]]
-    width: int
-    word_of: dict[int, int]
+    """Kept alive for the addresses."""
+    addresses: npt.NDArray[np.int64]
+    word_of: Mapping[int, int]
+    objects: Mapping[int, Sequence[npt.NDArray[np.object_]]]
     max_parallelism: int
     snapshots: Snapshots
     epoch: int
@@ -230,17 +241,9 @@ class FrozenAggregates:
         for start in range(0, self.keys.rows, FROZEN_BATCH_ROWS):
             stop = min(start + FROZEN_BATCH_ROWS, self.keys.rows)
             keys, groups = self.keys.part(start, stop, self.max_parallelism)
-            rows = rows_of_chunks(self.words, self.width, start, stop).reshape(stop - start, self.width)
-            values = [self._column(c, rows, start, stop) for c in range(len(self.columns))]
+            rows = np.arange(start, stop, dtype=np.int32)
+            values = _read(rows, self.columns, self.addresses, self.word_of, self.objects)
             yield pa.RecordBatch.from_arrays([*keys, *values, groups], schema=self.schema)
 
     def release(self) -> None:
         self.snapshots.release(self.epoch)
-
-    def _column(self, c: int, rows: npt.NDArray[np.int64], start: int, stop: int) -> Array:
-        column = self.columns[c]
-        if c in self.objects:
-            return to_arrow(column, rows_of_chunks(self.objects[c], 1, start, stop).tolist())
-        word = self.word_of[c]
-        valid = (rows[:, 0] & (1 << word if word < 63 else -(1 << 63))) != 0 if column.nullable else None
-        return array_of_words(np.ascontiguousarray(rows[:, 1 + word]), column.type, valid)
