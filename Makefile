@@ -21,6 +21,7 @@ check: $(READY) ## lint, format, types, layering; no test is run
 	done; [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 bench: $(READY) ## ours and the peers, interleaved; writes bench/results/latest.md and a plot (ARGS=--help for choices)
+	@bench/peers/install.sh
 	@scripts/with_java.sh $(BIN)/python -m bench $(ARGS)
 
 soak: $(READY) ## the long tests: hours, not minutes

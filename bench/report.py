@@ -183,7 +183,10 @@ def _measure(workload: Workload, contestant: Contestant, figure: Figure, runs: S
     if not values:
         reasons = [run.failure for run in own if run.failure]
         return Missing(contestant, reasons[-1] if reasons else "this figure is not among its results")
-    if figure.against_baseline:
+    paired = [value for run in own if (value := _number((run.result or {}).get("cost_percent"))) is not None]
+    if figure.against_baseline and paired:
+        values = paired  # taken in one process, where the two sides alternate
+    elif figure.against_baseline:
         baseline = [c.name for c in workload.contestants if c.baseline_of == contestant.name]
         free = _values(figure, [run for run in runs if run.workload == workload.id and run.contestant in baseline])
         if not free:

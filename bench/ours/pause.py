@@ -1,10 +1,12 @@
 """What a checkpoint does to a stream at full speed: throughput, the longest hole in the output, the synchronous part.
 
-Keyed running sums over a million keys. `--checkpoints 1s`, `off`, and `--stop-the-world`: the naive algorithm that pauses the
-sources, lets everything drain, copies, and resumes. Only what arrives after every key is in the state counts.
+Keyed running sums over a million keys. Runs with and without checkpoints alternate in one session; `--stop-the-world` takes
+them by the naive algorithm that pauses the sources, lets everything drain, copies, and resumes. Only what arrives after every
+key is in the state counts, except for the CPU, which is that of the whole run.
 """
 
 import os
+import statistics
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,9 +16,18 @@ import polars as pl
 
 import cutwater as cw
 from bench.ours.arrivals import now_us
-from bench.ours.session import arguments, environment, scratch_folder, session, spread_over_keys, variant
-from bench.peers.measure import emit
-from cutwater.checkpoint.statistics import CheckpointStatus
+from bench.ours.session import (
+    arguments,
+    cost_percent,
+    environment,
+    scratch_folder,
+    session,
+    spread_over_keys,
+    there_and_back,
+    variant,
+)
+from bench.peers.measure import Meter, emit
+from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointStatus
 
 
 @dataclass(slots=True)
@@ -48,35 +59,58 @@ def steady(folder: Path, filling: int) -> list[np.ndarray]:
     return [log[np.cumsum(log[:, 1]) > share] for log in logs]
 
 
+@dataclass(slots=True)
+class Measured:
+    """What the runs of one kind showed, one entry a run."""
+
+    seconds_per_record: list[float] = field(default_factory=list)
+    cpu_per_record: list[float] = field(default_factory=list)
+    holes_ms: list[float] = field(default_factory=list)
+
+
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--n", type=int, default=60_000_000)
+    parser.add_argument("--n", type=int, default=40_000_000)
+    parser.add_argument("--pairs", type=int, default=2, help="runs with checkpoints, and as many without")
     parser.add_argument("--stop-the-world", action="store_true")
     wanted = parser.parse_args()
+    measured = {True: Measured(), False: Measured()}
+    completed: list[CheckpointInfo] = []
     with session() as spark:
-        for records in (2_000_000, wanted.n):
+        runs = [(2_000_000, True), *((wanted.n, checkpoints) for checkpoints in there_and_back(wanted.pairs))]
+        for number, (records, checkpoints) in enumerate(runs):
             with scratch_folder() as folder:
-                env = environment(spark, wanted, folder)
+                env = environment(spark, wanted, folder, checkpoints=checkpoints)
                 totals(env, records, wanted.keys, folder)
-                job = env.start("pause", restore="fresh")
-                job.wait()
+                with Meter() as meter:
+                    job = env.start(f"pause-{number}", restore="fresh")
+                    job.wait()
                 logs = steady(folder, 2 * wanted.keys)
-    completed = [
-        info for info in job.checkpoints() if info.status is CheckpointStatus.COMPLETED and info.kind != "final"
-    ]
-    rows = sum(int(log[:, 1].sum()) for log in logs)
-    seconds = (max(log[-1, 0] for log in logs) - min(log[0, 0] for log in logs)) / 1e6
+            if number:
+                rows = sum(int(log[:, 1].sum()) for log in logs)
+                seconds = (max(log[-1, 0] for log in logs) - min(log[0, 0] for log in logs)) / 1e6
+                measured[checkpoints].seconds_per_record.append(seconds / rows)
+                measured[checkpoints].cpu_per_record.append(meter.cpu / records)
+                measured[checkpoints].holes_ms.append(max(float(np.diff(log[:, 0]).max()) for log in logs) / 1e3)
+                completed += [info for info in job.checkpoints() if info.status is CheckpointStatus.COMPLETED]
+    with_checkpoints, without = measured[True], measured[False]
     emit(
         "pause",
         "cutwater",
         variant(wanted) + (" stop-the-world" if wanted.stop_the_world else ""),
         n=wanted.n,
-        rec_per_s=int(rows / seconds),
-        longest_hole_ms=max(float(np.diff(log[:, 0]).max()) for log in logs) / 1e3,
-        longest_sync_ms=max((part.sync_duration for info in completed for part in info.subtasks), default=0.0) * 1e3,
+        pairs=wanted.pairs,
+        rec_per_s=int(1 / statistics.mean(with_checkpoints.seconds_per_record)),
+        rec_per_s_without=int(1 / statistics.mean(without.seconds_per_record)),
+        cost_percent=cost_percent(with_checkpoints.seconds_per_record, without.seconds_per_record),
+        cpu_cost_percent=cost_percent(with_checkpoints.cpu_per_record, without.cpu_per_record),
+        longest_hole_ms=statistics.median(with_checkpoints.holes_ms),
+        longest_hole_without_ms=statistics.median(without.holes_ms),
+        sync_ms=statistics.median(info.sync_duration for info in completed) * 1e3,
+        longest_sync_ms=max(info.sync_duration for info in completed) * 1e3,
         ck_completed=len(completed),
-        ck_median_ms=float(np.median([info.duration for info in completed])) * 1e3 if completed else None,
-        state_bytes=max((info.state_bytes for info in completed), default=0),
+        ck_median_ms=statistics.median(info.duration for info in completed) * 1e3,
+        state_bytes=max(info.state_bytes for info in completed),
     )
 
 

@@ -1,6 +1,7 @@
 """What every workload of ours needs: a warm local session and a folder for checkpoints."""
 
 import argparse
+import statistics
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,9 +43,21 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def environment(spark: SparkSession, wanted: argparse.Namespace, folder: Path) -> cw.Environment:
+def there_and_back(pairs: int) -> list[bool]:
+    """With checkpoints or without, for each run: True, False, False, True, ... so that neither is always the later one."""
+    return [(index % 4) in (0, 3) for index in range(2 * pairs)]
+
+
+def cost_percent(with_checkpoints: list[float], without: list[float]) -> float:
+    """What checkpoints cost, from figures per record (seconds, or CPU seconds) of runs that alternated in one session."""
+    return (statistics.mean(with_checkpoints) / statistics.mean(without) - 1) * 100
+
+
+def environment(
+    spark: SparkSession, wanted: argparse.Namespace, folder: Path, *, checkpoints: bool = True
+) -> cw.Environment:
     checkpointing = None
-    if wanted.checkpoints != "off":
+    if checkpoints and wanted.checkpoints != "off":
         checkpointing = cw.Checkpointing(
             interval=wanted.checkpoints,
             storage=f"file:{folder / 'checkpoints'}",

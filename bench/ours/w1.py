@@ -1,7 +1,8 @@
 """W1: keyed running count and sum over a million keys, every update handed to a sink that drops it.
 
-One run warms the session up and fills the caches of compiled code; the next ones count. The clock runs around
-`execute`, so submitting the job and its final checkpoint are in it.
+One run warms the session up and fills the caches of compiled code. Then runs with and without checkpoints alternate in the
+same session: the first give the throughput, both together what checkpoints cost. The clock runs around `execute`, so
+submitting the job and its final checkpoint are in it.
 """
 
 import statistics
@@ -9,7 +10,16 @@ import statistics
 import polars as pl
 
 import cutwater as cw
-from bench.ours.session import arguments, environment, scratch_folder, session, spread_over_keys, variant
+from bench.ours.session import (
+    arguments,
+    cost_percent,
+    environment,
+    scratch_folder,
+    session,
+    spread_over_keys,
+    there_and_back,
+    variant,
+)
 from bench.peers.measure import Meter, emit, note, quiet
 
 
@@ -23,35 +33,41 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--n", type=int, default=40_000_000)
     parser.add_argument("--warm-up", type=int, default=40_000_000, help="records of the run that does not count")
-    parser.add_argument("--reps", type=int, default=1)
+    parser.add_argument("--pairs", type=int, default=2, help="runs with checkpoints, and as many without")
     wanted = parser.parse_args()
 
-    seconds, cpu, others, completed = [], [], [], 0
+    seconds: dict[bool, list[float]] = {True: [], False: []}
+    cpu: dict[bool, list[float]] = {True: [], False: []}
+    others, completed = [], 0
     with session() as spark:
-        for number, records in enumerate([wanted.warm_up] + [wanted.n] * wanted.reps):
+        runs = [(wanted.warm_up, True), *((wanted.n, checkpoints) for checkpoints in there_and_back(wanted.pairs))]
+        for number, (records, checkpoints) in enumerate(runs):
             if number:
                 quiet()
             with scratch_folder() as folder:
-                env = environment(spark, wanted, folder)
+                env = environment(spark, wanted, folder, checkpoints=checkpoints)
                 totals(env, records, wanted.keys)
                 with Meter() as meter:
                     result = env.execute(f"w1-{number}", restore="fresh")
             note(f"  run {number}: {meter.wall:.2f} s, {records / meter.wall / 1e6:.2f} M/s, cpu {meter.cpu:.1f} s")
             if number:
-                seconds.append(meter.wall)
-                cpu.append(meter.cpu)
+                seconds[checkpoints].append(meter.wall)
+                cpu[checkpoints].append(meter.cpu)
                 others.append(meter.others)
-                completed = result.checkpoints
+                completed = max(completed, result.checkpoints)
     emit(
         "W1",
         "cutwater",
         variant(wanted),
         n=wanted.n,
-        reps=wanted.reps,
-        rec_per_s=int(wanted.n / statistics.median(seconds)),
-        best=int(wanted.n / min(seconds)),
-        worst=int(wanted.n / max(seconds)),
-        cpu_us_per_rec=statistics.median(cpu) / wanted.n * 1e6,
+        pairs=wanted.pairs,
+        rec_per_s=int(wanted.n / statistics.median(seconds[True])),
+        best=int(wanted.n / min(seconds[True])),
+        worst=int(wanted.n / max(seconds[True])),
+        rec_per_s_without=int(wanted.n / statistics.median(seconds[False])),
+        cost_percent=cost_percent(seconds[True], seconds[False]),
+        cpu_cost_percent=cost_percent(cpu[True], cpu[False]),
+        cpu_us_per_rec=statistics.median(cpu[True]) / wanted.n * 1e6,
         others_cores=statistics.median(others),
         ck_completed=completed,
     )

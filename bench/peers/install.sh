@@ -29,6 +29,9 @@ for peer in "$@"; do
   rm -rf "${venvs:?}/$peer"
   "$python" -m venv "$venvs/$peer"
   # shellcheck disable=SC2086  # the words are separate requirements
-  "$venvs/$peer/bin/pip" install --quiet --disable-pip-version-check $wanted
-  echo "$wanted" >"$stamp"
+  if "$venvs/$peer/bin/pip" install --quiet --disable-pip-version-check $wanted; then
+    echo "$wanted" >"$stamp"
+  else
+    echo "$peer: could not be installed; it will stand in the table as not measured" >&2
+  fi
 done

@@ -54,6 +54,13 @@ def test_the_cost_of_checkpoints_is_the_share_lost_against_the_run_without_them(
     assert isinstance(standing.must, Missed)
 
 
+def test_a_cost_that_was_measured_in_pairs_needs_no_baseline() -> None:
+    (standing,) = stand(workload(COST), [run(OURS, rec_per_s=95, cost_percent=3.0), run(OURS_FREE, rec_per_s=200)])
+    assert isinstance(standing.ours, Measured)
+    assert standing.ours.median == 3.0
+    assert isinstance(standing.must, Reached)
+
+
 def test_a_baseline_is_no_contestant() -> None:
     (standing,) = stand(workload(RATE), [run(OURS, rec_per_s=94), run(OURS_FREE, rec_per_s=100)])
     assert [row.contestant.name for row in standing.rows] == ["ours", "flink", "spark"]
