@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TypeVar
 
 from cutwater.byte_size import ByteSize, parse_byte_size
 from cutwater.duration import Duration, parse_duration
@@ -42,17 +42,7 @@ def memory_storage(max_state: ByteSize = "5MB") -> MemoryStorageSetting:
     return MemoryStorageSetting(parse_byte_size("max_state", max_state))
 
 
-@runtime_checkable
-class OpenStorage(Protocol):
-    """A storage object of one's own (``checkpoint.storage.CheckpointStorage``), used as it is."""
-
-    @property
-    def url(self) -> str: ...
-
-    def create(self, name: str, content: bytes) -> bool: ...
-
-
-Storage = str | MemoryStorageSetting | OpenStorage
+Storage = str | MemoryStorageSetting
 
 _STORAGE_URL = re.compile(r"file:.+|(?:hdfs|s3|gs|az)://.+")
 _Choice = TypeVar("_Choice", bound=StrEnum)
@@ -145,7 +135,7 @@ def _refuse_impossible_cuts(mode: CheckpointMode, concurrent: int, *, unaligned:
 
 def _storage(value: object) -> Storage:
     match value:
-        case MemoryStorageSetting() | OpenStorage():
+        case MemoryStorageSetting():
             return value
         case "memory":
             return memory_storage()

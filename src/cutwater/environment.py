@@ -16,7 +16,7 @@ from cutwater.connectors.collect import Collect
 from cutwater.connectors.source import Source
 from cutwater.connectors.spark_table import SparkTable
 from cutwater.duration import Duration, parse_duration
-from cutwater.errors import ConfigError, PlanError
+from cutwater.errors import ConfigError
 from cutwater.explain import explain
 from cutwater.flow.key_groups import check_parallelism, default_max_parallelism
 from cutwater.graph.logical import NodeKind
@@ -222,8 +222,6 @@ class Environment:
                 return MemoryStorage(max_state)
             case str():
                 return open_storage(setting)
-            case _:
-                raise PlanError(f"storage={setting!r} is not a storage URL.")
 
 
 def _check_restore(restore: object) -> None:

@@ -50,17 +50,6 @@ def test_memory_is_short_for_memory_storage_of_five_megabytes():
     assert Checkpointing(storage=memory_storage(max_state="1 MB")).storage == MemoryStorageSetting(2**20)
 
 
-def test_an_open_storage_is_used_as_it_is():
-    class Folder:
-        url = "folder"
-
-        def create(self, name, content):
-            return True
-
-    folder = Folder()
-    assert Checkpointing(storage=folder).storage is folder
-
-
 @pytest.mark.parametrize(
     ("wrong", "named", "allowed"),
     [

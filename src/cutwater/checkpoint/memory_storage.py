@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, NoReturn
 
-from cutwater.byte_size import ByteSize, parse_byte_size
-
 
 class MemoryStorage:
     """Lives and dies with the driver. Workers never touch it: their state travels inside the acknowledgement.
@@ -82,8 +80,3 @@ class MemoryStorage:
                 return self._files[name]
             except KeyError:
                 raise FileNotFoundError(name) from None
-
-
-def memory_storage(max_state: ByteSize = "5MB") -> MemoryStorage:
-    """Keep checkpoints in the driver's memory; ``max_state`` (``"512KB"``, ``"5MB"``) bounds each state of each subtask."""
-    return MemoryStorage(parse_byte_size("max_state", max_state))

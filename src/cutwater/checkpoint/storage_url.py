@@ -4,7 +4,7 @@ import os
 import re
 
 from cutwater.checkpoint.file_storage import FileStorage
-from cutwater.checkpoint.memory_storage import MemoryStorage, memory_storage
+from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.storage import CheckpointStorage
 from cutwater.errors import ConfigError
 
@@ -19,7 +19,7 @@ def open_storage(url: object) -> CheckpointStorage:
         case FileStorage() | MemoryStorage():
             return url
         case "memory" | "memory:":
-            return memory_storage()
+            return MemoryStorage()
         case str():
             return _open_folder(url)
         case os.PathLike():

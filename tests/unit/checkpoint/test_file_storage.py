@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from cutwater.checkpoint.file_storage import FileStorage
-from cutwater.checkpoint.memory_storage import MemoryStorage, memory_storage
+from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.storage import CheckpointStorage
-from cutwater.errors import ConfigError, StorageError, UncertainWrite
+from cutwater.errors import StorageError, UncertainWrite
 from tests.unit.checkpoint.crashing import crash_everywhere, fail_with, fork
 
 Say = Callable[[object], None]
@@ -275,10 +275,3 @@ def test_a_file_in_the_way_of_a_folder_is_an_error_with_advice(files: FileStorag
 def test_memory_storage_cannot_be_sent_to_a_worker() -> None:
     with pytest.raises(TypeError, match="lives in the driver"):
         pickle.dumps(MemoryStorage())
-
-
-def test_memory_storage_reads_sizes_as_spark_does() -> None:
-    assert memory_storage().max_state == 5 * 1024 * 1024
-    assert memory_storage(max_state="512KB").max_state == 512 * 1024
-    with pytest.raises(ConfigError, match="max_state='much'"):
-        memory_storage(max_state="much")
