@@ -1,4 +1,7 @@
-"""One program for every kind of session: ``python program.py FOLDER [MASTER]``. Prints what became of it as JSON."""
+"""One program for every kind of session: ``python program.py FOLDER [MASTER [SETTING=VALUE ...]]``.
+
+Prints what became of it as JSON.
+"""
 
 import json
 import sys
@@ -9,11 +12,12 @@ from pyspark.sql import SparkSession
 
 import cutwater as cw
 from cutwater.spark.session import quiet_logging
+from cutwater.spark.settings import wants_protected_network
 
 RECORDS, KEYS = 40_000, 100
 
 
-def session(master: str, folder: Path) -> SparkSession:
+def session(master: str, folder: Path, *more: str) -> SparkSession:
     conf = cw.spark_conf(master)
     quiet = f"-Dlog4j2.configurationFile={quiet_logging()}"
     settings = {
@@ -27,6 +31,7 @@ def session(master: str, folder: Path) -> SparkSession:
         "spark.driver.extraJavaOptions": quiet,
         "spark.executor.extraJavaOptions": quiet,
     }
+    settings.update(setting.split("=", 1) for setting in more)
     for key, value in settings.items():
         conf.set(key, value)
     return SparkSession.builder.config(conf=conf).getOrCreate()
@@ -34,7 +39,7 @@ def session(master: str, folder: Path) -> SparkSession:
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    spark = session(sys.argv[2], folder) if len(sys.argv) > 2 else None
+    spark = session(sys.argv[2], folder, *sys.argv[3:]) if len(sys.argv) > 2 else None
     env = cw.Environment(
         spark,
         parallelism=2,
@@ -56,6 +61,7 @@ def main() -> None:
         "count": sum(n for n, _ in last.values()),
         "total": sum(total for _, total in last.values()),
         "checkpoints": result.checkpoints,
+        "sealed": wants_protected_network(active),
     }
     print(json.dumps(told))
 

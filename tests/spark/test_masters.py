@@ -21,10 +21,10 @@ PROGRAM = Path(__file__).with_name("program.py")
 SPARK_HOME = Path(pyspark.__file__).parent
 
 
-def run(folder: Path, *master: str) -> dict[str, Any]:
+def run(folder: Path, *session: str) -> dict[str, Any]:
     """In a process of its own: a JVM has one session, and this one's is shared."""
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(folder), *master],
+        [sys.executable, str(PROGRAM), str(folder), *session],
         capture_output=True, text=True, timeout=600, cwd=folder, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
@@ -89,8 +89,11 @@ def test_the_program_runs_without_a_session_of_the_users(tmp_path: Path) -> None
     assert_exact(run(tmp_path), "local[")
 
 
-def test_the_program_runs_on_a_local_cluster(tmp_path: Path) -> None:
-    assert_exact(run(tmp_path, "local-cluster[2,4,1024]"), "local-cluster[")
+def test_the_program_runs_on_a_local_cluster_that_authenticates(tmp_path: Path) -> None:
+    """Spark does not protect its pipelined exchange; who asked for authentication gets sealed payloads."""
+    told = run(tmp_path, "local-cluster[2,4,1024]", "spark.authenticate=true", "spark.authenticate.secret=s3cret")
+    assert_exact(told, "local-cluster[")
+    assert told["sealed"]
 
 
 def test_the_program_runs_on_a_standalone_cluster(tmp_path: Path, standalone: str) -> None:

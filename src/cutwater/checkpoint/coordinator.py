@@ -305,8 +305,9 @@ class Coordinator:
 
     def _fail_if_too_many(self, judgement: Judgement, last: str) -> None:
         if isinstance(judgement, TooMany):
+            failed = judgement.consecutive
             self._fail_job(
-                f"{judgement.consecutive} checkpoints in a row failed, more than tolerable_failures allows. Last: {last}"
+                f"{failed} checkpoint{'s in a row' if failed > 1 else ''} failed; tolerable_failures={failed - 1}. Last: {last}"
             )
 
     def _complete_requests(self, pending: PendingCheckpoint, info: CheckpointInfo) -> None:
