@@ -5,8 +5,16 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from cutwater.errors import SchemaError
+
 KEY_GROUP_COLUMN = "key_group"
 """Every frozen keyed table has this int32 column, so that a restore can take the rows of its own range."""
+
+
+def refuse_reserved(column: str, where: str) -> None:
+    """SchemaError for a name of the user's that would stand twice in a stored table."""
+    if column == KEY_GROUP_COLUMN:
+        raise SchemaError(f"{where}: {column!r} is the name under which state stores its key groups; choose another name.")
 
 
 class FrozenTable(Protocol):
