@@ -12,7 +12,8 @@
     ├── ControlError           the control channel between driver and subtasks broke
     ├── DataError              a record that does not fit, at run time
     ├── UserCodeError          the user's function raised; says on which line and for which row
-    └── JobFailed              the job ended in failure; the first line is the root cause
+    ├── JobFailed              the job ended in failure; the first line is the root cause
+    └── JobStillRunning        ``job.wait(timeout)`` waited long enough; a TimeoutError too
 
 A message names what was wrong, where, and what to do.
 """
@@ -68,6 +69,10 @@ class UserCodeError(CutwaterError):
     def __init__(self, message: str, user_line: str | None = None) -> None:
         super().__init__(message)
         self.user_line = user_line
+
+
+class JobStillRunning(CutwaterError, TimeoutError):
+    """``job.wait(timeout)`` waited long enough; the job runs on."""
 
 
 class JobFailed(CutwaterError):

@@ -12,8 +12,9 @@ from cutwater.checkpoint.events import Event, ManualTriggerRequested, RequestId,
 from cutwater.checkpoint.statistics import CheckpointHistory, CheckpointInfo
 from cutwater.control.messages import Progress
 from cutwater.duration import Duration, parse_duration
-from cutwater.errors import CutwaterError, JobFailed
+from cutwater.errors import CutwaterError, JobFailed, JobStillRunning
 from cutwater.flow.ids import SubtaskId
+from cutwater.job.listeners import Listeners
 from cutwater.job.result import JobResult
 
 ENDED = frozenset({"finished", "canceled", "failed", "stopped"})
@@ -43,9 +44,12 @@ class JobState:
     progress: dict[SubtaskId, Progress] = field(default_factory=dict)
     result: JobResult | None = None
     failure: JobFailed | None = None
-    listeners: list[Callable[[CheckpointInfo], None]] = field(default_factory=list)
     answers: dict[RequestId, CheckpointInfo | str] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
+    listeners: Listeners = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.listeners = Listeners(self.log.append)
 
     def set_status(self, status: str, detail: str = "") -> None:
         with self.changed:
@@ -90,12 +94,13 @@ class Job:
         return self._runner.workers()
 
     def wait(self, timeout: Duration | None = None) -> JobResult:
-        """Until the job has ended. Raises JobFailed if it failed, TimeoutError if it still runs after ``timeout``."""
+        """Until the job has ended. Raises JobFailed if it failed, JobStillRunning (a TimeoutError) if ``timeout`` passed."""
         seconds = None if timeout is None else parse_duration("timeout", timeout).total_seconds()
         state = self._state
+        state.listeners.about_to_wait()
         with state.changed:
             if not state.changed.wait_for(lambda: state.result is not None or state.failure is not None, seconds):
-                raise TimeoutError(f"Job {self.name!r} is still {state.status} after {timeout}.")
+                raise JobStillRunning(f"Job {self.name!r} is still {state.status} after {timeout}.")
         if state.failure is not None:
             raise state.failure
         assert state.result is not None
@@ -112,8 +117,8 @@ class Job:
         return None if at is None else timedelta(seconds=max(0.0, time.monotonic() - at))
 
     def on_checkpoint(self, fn: Callable[[CheckpointInfo], None]) -> None:
-        """``fn`` is called with each checkpoint that ends, on the job's thread: it should return soon."""
-        self._state.listeners.append(fn)
+        """``fn`` is called with each checkpoint that ends, in order, on a thread of its own."""
+        self._state.listeners.add(fn)
 
     def trigger_checkpoint(self, timeout: Duration = "10 min") -> CheckpointInfo:
         """Take a checkpoint now and wait for it."""
@@ -147,5 +152,6 @@ class Job:
         """End the job where it stands and wait until it has ended. Its checkpoints stay unless ``on_cancel="delete"``."""
         self._runner.cancel()
         state = self._state
+        state.listeners.about_to_wait()
         with state.changed:
             state.changed.wait_for(lambda: state.status in ENDED)

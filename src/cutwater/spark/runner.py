@@ -32,6 +32,8 @@ from cutwater.spark.attempt import LEASE_SECONDS, Canceled, Failed, Finished, No
 from cutwater.spark.processes import confirm_dead
 from cutwater.spark.slots import free_slots
 
+LISTENERS_SECONDS = 5.0
+"""How long the end of a job waits for those who listen to its checkpoints."""
 CHECKPOINTS_COUNTED = 1000
 """For how many ids back it is remembered how many records had moved."""
 
@@ -115,11 +117,7 @@ class SparkRunner(threading.Thread):
             self._moved_at.pop(CheckpointId(info.id - CHECKPOINTS_COUNTED), None)
         if info.status is CheckpointStatus.FAILED:
             self.log(f"checkpoint {info.id} failed: {info.failure_reason}")
-        for listener in list(self._state.listeners):
-            try:
-                listener(info)
-            except Exception as error:
-                self.log(f"on_checkpoint: {type(error).__name__}: {error}")
+        self._state.listeners.tell(info)
 
     def request_ended(self, request: RequestId, outcome: CheckpointInfo | str) -> None:
         with self._state.changed:
@@ -325,6 +323,7 @@ class SparkRunner(threading.Thread):
             _collected=lambda name: self._store.collected(definition.collected[name].uid),
             _schemas=schemas,
         )
+        state.listeners.settle(LISTENERS_SECONDS)
         with state.changed:
             state.result, state.status, state.detail = result, status, ""
             state.changed.notify_all()
@@ -344,6 +343,7 @@ class SparkRunner(threading.Thread):
             self._store.mark_ended(RunEnd.FAILED)
         except (StorageError, CutwaterError, OSError) as error:
             self.log(f"the end could not be written down: {error}")
+        self._state.listeners.settle(LISTENERS_SECONDS)
         with self._state.changed:
             self._state.failure, self._state.status, self._state.detail = failure, "failed", str(failure)
             self._state.changed.notify_all()
