@@ -13,7 +13,7 @@ import zmq
 
 from cutwater.control.keys import KeyPair, WorkerKeys
 from cutwater.control.lease import Lease
-from cutwater.control.messages import AbortAttempt, Message, ToDriver
+from cutwater.control.messages import AbortAttempt, Decline, Message, RequestPause, RequestResume, ToDriver
 from cutwater.control.packet import Conversation, LeaseAsked, LeaseGranted, Packet, Refusal, from_frames, to_frames
 from cutwater.control.session import BACKLOG, BACKLOG_BYTES, Session
 from cutwater.control.sockets import configure_dealer
@@ -28,6 +28,8 @@ LOST_EXIT_CODE = 3
 _PACKETS_AT_ONCE = 256
 _SENDERS_WAIT_AT = BACKLOG // 10
 _SENDERS_WAIT_AT_BYTES = BACKLOG_BYTES // 4
+_NEVER_WAITS = (RequestPause, RequestResume, Decline)
+"""Small, few, and sent with the subtask's lock held, which the control thread needs to take the acknowledgements in."""
 
 
 def exit_process(_reason: str) -> None:
@@ -83,10 +85,10 @@ class ControlClient:
         self._thread.start()
 
     def send(self, message: ToDriver) -> None:
-        """Queue a message; the control thread sends it at once. Blocks while the driver is far behind."""
+        """Queue a message; the control thread sends it at once. Most wait while the driver is far behind."""
         body = encode(message)
         with self._changed:
-            if threading.current_thread() is not self._thread:
+            if threading.current_thread() is not self._thread and not isinstance(message, _NEVER_WAITS):
                 self._changed.wait_for(lambda: self._ended is not None or not self._is_far_behind())
             if self._ended is not None:
                 raise ControlError(f"{self._conversation.subtask} has no control channel any more: {self._ended}")

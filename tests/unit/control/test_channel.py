@@ -22,20 +22,24 @@ from cutwater.control.keys import AttemptKeys, KeyPair
 from cutwater.control.messages import (
     AbortAttempt,
     CollectedRows,
+    Decline,
     Deploy,
     Finish,
     Goodbye,
     Hello,
     Message,
     PrintedLines,
+    RequestPause,
+    RequestResume,
     ReservationStored,
     ReservePositions,
     Running,
     StartProcessing,
+    ToDriver,
 )
 from cutwater.control.task_client import LOST_EXIT_CODE, ControlClient
 from cutwater.errors import ConfigError, ControlError
-from cutwater.flow.ids import Attempt, SubtaskId
+from cutwater.flow.ids import Attempt, ChannelId, CheckpointId, SubtaskId
 from tests.unit.control.cutting_proxy import CuttingProxy
 
 PEER = Path(__file__).with_name("peer_process.py")
@@ -457,6 +461,24 @@ def test_senders_wait_while_the_driver_is_far_behind(keys: AttemptKeys, monkeypa
             assert early.flush(PATIENCE)
             collected = Collected(server)
             collected.until(lambda _: len(collected.messages()) == 10, "all messages")
+
+
+@pytest.mark.parametrize(
+    "message", [RequestPause(ChannelId(1)), RequestResume(ChannelId(1)), Decline(CheckpointId(1), "overtaken")]
+)
+def test_what_is_sent_under_the_subtasks_lock_never_waits_for_a_driver_that_is_behind(
+    keys: AttemptKeys, monkeypatch: pytest.MonkeyPatch, message: ToDriver
+) -> None:
+    """The control thread needs that lock before it can take the acknowledgements that would make room."""
+    monkeypatch.setattr(task_client, "_SENDERS_WAIT_AT", 1)
+    with contextlib.closing(ControlServer(Attempt(1), keys)) as first:
+        address = first.address
+    with client(address, keys) as early:
+        early.send(ReservePositions(0, None))
+        sender = threading.Thread(target=early.send, args=(message,), daemon=True)
+        sender.start()
+        sender.join(PATIENCE)
+        assert not sender.is_alive()
 
 
 def test_a_closed_end_says_so(keys: AttemptKeys) -> None:
