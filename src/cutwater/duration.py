@@ -32,7 +32,12 @@ def parse_duration(argument: str, value: object, *, allow_zero: bool = False) ->
             found = _SPELLING.fullmatch(value)
             if found is None or found[2].lower() not in _SECONDS_PER_UNIT:
                 raise _refusal(argument, value)
-            duration = timedelta(seconds=float(found[1]) * _SECONDS_PER_UNIT[found[2].lower()])
+            try:
+                duration = timedelta(seconds=float(found[1]) * _SECONDS_PER_UNIT[found[2].lower()])
+            except OverflowError:
+                raise ConfigError(
+                    f"{argument}={value!r} is longer than any job runs. Write at most '{timedelta.max.days} days'."
+                ) from None
         case _:
             raise _refusal(argument, value)
     if duration < timedelta(0) or (duration == timedelta(0) and not allow_zero):

@@ -14,7 +14,7 @@ from cutwater.checkpoint.storage_url import open_storage
 from cutwater.config import Checkpointing, MemoryStorageSetting
 from cutwater.connectors.collect import Collect
 from cutwater.connectors.source import Source
-from cutwater.connectors.spark_table import SparkTable
+from cutwater.connectors.spark_table import SparkTable, is_dataframe
 from cutwater.duration import Duration, parse_duration
 from cutwater.errors import ConfigError
 from cutwater.explain import explain
@@ -68,10 +68,14 @@ class Environment:
         if checkpointing is not None and not isinstance(checkpointing, Checkpointing):
             raise ConfigError(f"checkpointing={checkpointing!r}: pass cw.Checkpointing(...) or None.")
         self.checkpointing = checkpointing
+        if isinstance(state_backend, type):
+            raise ConfigError(
+                f"state_backend={state_backend!r} is the class, not a setting: write cw.{state_backend.__name__}()."
+            )
         if state_backend is not None and not isinstance(state_backend, StateBackend):
             raise ConfigError(f"state_backend={state_backend!r}: pass cw.Memory().")
         self.state_backend: StateBackend = state_backend or Memory()
-        if restart is not None and not hasattr(restart, "next_restart"):
+        if restart is not None and (isinstance(restart, type) or not hasattr(restart, "next_restart")):
             raise ConfigError(f"restart={restart!r}: pass cw.fixed_delay(...), cw.no_restart() or another strategy.")
         self.restart: RestartStrategy = restart or fixed_delay(attempts=3, delay="1s")
         self.slot_timeout: timedelta = parse_duration("slot_timeout", slot_timeout)
@@ -100,11 +104,18 @@ class Environment:
 
     def read(self, source: Any, uid: str | None = None, parallelism: int | None = None) -> Stream:
         """A stream of a source's records; a Spark DataFrame may stand for ``cw.spark_table(df)``."""
+        if isinstance(source, type) and issubclass(source, Source):
+            raise ConfigError(f"read: {source.__name__} is the class, not a source: write {source.__name__}(...).")
         if not isinstance(source, Source):
-            if not (hasattr(source, "write") and hasattr(source, "schema")):
+            if not is_dataframe(source):
                 raise ConfigError(f"read: {source!r} is neither a source nor a Spark DataFrame.")
             source = SparkTable(source)
-        schema = arrow_schema(source.schema)
+        own = type(source).__name__
+        if not hasattr(source, "schema"):
+            raise ConfigError(
+                f"read: {own} has no schema: give the class schema = 'id long' or what its records have in fact."
+            )
+        schema = arrow_schema(source.schema, f"read: the schema of {own}")
         sides = {tag: arrow_schema(side) for tag, side in source.side_schemas.items()}
         draft = Draft(source.describe(), NodeKind.SOURCE, source, (), schema, sides)
         draft.uid = checked_uid(uid) if uid is not None else None
@@ -120,7 +131,7 @@ class Environment:
 
     def define(self, name: str, parallelism: int) -> JobDefinition:
         """The job, checked as far as that is possible without Spark."""
-        if not name:
+        if not isinstance(name, str) or not name:
             raise ConfigError(f"name={name!r}: a job needs a non-empty name; its checkpoints are found by it.")
         graph = to_graph(self.drafts, parallelism)
         widest = max(node.parallelism for node in graph.nodes)

@@ -11,6 +11,7 @@ from cutwater.connectors.collect import Collect
 from cutwater.connectors.print import print_sink
 from cutwater.connectors.sink import Sink
 from cutwater.errors import ConfigError, SchemaError
+from cutwater.flow.columns import check_key_type
 from cutwater.functions import KeyedProcess, Process
 from cutwater.graph.logical import Exchange, NodeKind
 from cutwater.operators.aggregate import Aggregate
@@ -23,6 +24,7 @@ from cutwater.operators.row_functions import Filter, FlatMap, Map
 from cutwater.operators.sink_operator import SinkOperator
 from cutwater.pipeline import Draft, Upstream, checked_parallelism, checked_uid
 from cutwater.schema import SchemaLike, require_columns
+from cutwater.state.frozen import refuse_reserved
 
 if TYPE_CHECKING:
     from cutwater.environment import Environment
@@ -66,12 +68,15 @@ class Stream:
     # --- columns ------------------------------------------------------------------------------------------------------
 
     def select(self, *expressions: Expression, **named: Expression) -> "Stream":
+        """These columns and no others: names, Polars expressions or SQL (``"n * 2 AS twice"``, ``twice="n * 2"``)."""
         return self._then("select", Select(*expressions, **named))
 
     def with_columns(self, *expressions: Expression, **named: Expression) -> "Stream":
+        """All columns, and these: written as for ``select``; one of a known name takes the place of the old one."""
         return self._then("with_columns", WithColumns(*expressions, **named))
 
     def map_batches(self, fn: Callable[[pl.DataFrame], pl.DataFrame], schema: SchemaLike) -> "Stream":
+        """Whole batches: ``fn(df)`` gets and returns a ``pl.DataFrame``. How many rows come together is not promised."""
         return self._then("map_batches", MapBatches(_callable("map_batches", fn), schema))
 
     # --- how records travel -------------------------------------------------------------------------------------------
@@ -101,6 +106,11 @@ class Stream:
         if not columns:
             raise ConfigError("key_by: name at least one column.")
         require_columns(self.schema, columns, "key_by")
+        for at, column in enumerate(columns):
+            if column in columns[:at]:
+                raise ConfigError(f"key_by: column {column!r} is given twice; name it once.")
+            refuse_reserved(column, "key_by")
+            check_key_type(column, self.schema.field(column).type)
         return KeyedStream(self._env, self._inputs, self.schema, columns)
 
     def side_output(self, tag: str) -> "Stream":
@@ -116,6 +126,7 @@ class Stream:
     # --- where records go ---------------------------------------------------------------------------------------------
 
     def write(self, sink: Sink, uid: str | None = None, parallelism: int | None = None) -> None:
+        """Records end in ``sink``. A stream may be written to several; ``uid`` is the name its transactions go by."""
         if not isinstance(sink, Sink):
             raise ConfigError(f"write: {sink!r} is not a sink. Use cw.parquet_sink(path) or another cw.*_sink.")
         sink.check(self.schema)
@@ -141,10 +152,12 @@ class Stream:
         return self
 
     def named(self, name: str) -> Self:
+        """What plans and messages call this operator. Only shown: state is found by ``uid``."""
         self._own_draft("named").name = _checked_name(name)
         return self
 
     def with_parallelism(self, parallelism: int) -> Self:
+        """How many subtasks this operator has, whatever the environment says."""
         self._own_draft("with_parallelism").parallelism = checked_parallelism(parallelism)
         return self
 

@@ -19,6 +19,20 @@ class Counting(cw.KeyedProcess):
     seen = cw.ValueState("long")
 
 
+class Untold(cw.Source):
+    """Its author forgot to say what its records look like."""
+
+    def splits(self) -> list[int]:
+        return [0]
+
+    def open(self, split: Any, position: Any, ctx: Any) -> Any:
+        raise AssertionError("never read")
+
+
+def nested(s: cw.Stream) -> cw.Stream:
+    return s.map(lambda row: ([row.n], row.n), "tags array<long>, key_group long")
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -50,6 +64,18 @@ class Counting(cw.KeyedProcess):
         (lambda: cw.Environment().read(cw.sequence(3), parallelism=0), "parallelism=0: a whole number of at least 1"),
         (lambda: cw.text_files("/no/such/folder"), "text_files: /no/such/folder does not exist; correct the path"),
         (lambda: cw.socket("localhost", "9999"), "socket: port='9999'; allowed are 1 to 65535"),
+        (lambda: cw.socket("localhost", True), "socket: port=True; allowed are 1 to 65535"),
+        (lambda: cw.socket(5, 9999), "socket: host=5; a name or an address is needed"),
+        (lambda: cw.socket("localhost", 9999, allow_data_loss="no"), "socket: allow_data_loss='no'; allowed are True"),
+        (
+            lambda: cw.Checkpointing(timeout="99999999999 days"),
+            "timeout='99999999999 days' is longer than any job runs",
+        ),
+        (lambda: cw.Environment(state_backend=cw.Memory), "is the class, not a setting: write cw.Memory()."),
+        (lambda: cw.spark_conf(slots="4"), "slots='4': a whole number of at least 1 is needed."),
+        (lambda: cw.spark_conf(master=4), "master=4: a master's URL is needed, like 'spark://host:7077'."),
+        (lambda: cw.Environment().read(Untold()), "read: Untold has no schema: give the class schema = 'id long'"),
+        (lambda: cw.Environment().read(Untold), "read: Untold is the class, not a source: write Untold(...)."),
     ],
 )
 def test_a_wrong_setting_is_refused_at_the_call(call: Callable[[], object], message: str) -> None:
@@ -63,6 +89,14 @@ def test_a_wrong_setting_is_refused_at_the_call(call: Callable[[], object], mess
     [
         (lambda s: s.key_by("wrod"), "key_by: no column 'wrod' (did you mean 'word'?); available: n, word"),
         (lambda s: s.key_by(), "key_by: name at least one column."),
+        (lambda s: s.key_by("n", "n"), "key_by: column 'n' is given twice; name it once."),
+        (lambda s: nested(s).key_by("tags"), "key column 'tags' has the type list<"),
+        (lambda s: nested(s).key_by("key_group"), "key_by: 'key_group' is the name under which state stores"),
+        (lambda s: s.key_by("n").agg(key_group=cw.count()), "agg(key_group=count()): 'key_group' is the name under"),
+        (
+            lambda s: s.key_by("word").agg(**{"total": cw.mean("n"), "total.sum": cw.sum("n")}),
+            "agg(total.sum=sum(n)): 'total.sum' is stored for another result already; choose another name.",
+        ),
         (lambda s: s.select("wrod"), "no column 'wrod' (did you mean 'word'?); available: n, word"),
         (lambda s: s.select(pl.col("m")), "no column 'm'"),
         (lambda s: s.select("n +"), "select: the SQL 'n +' cannot be read"),
@@ -153,10 +187,11 @@ def test_restore_must_be_a_word_or_a_path(restore: Any) -> None:
     )
 
 
-def test_a_job_needs_a_name() -> None:
+@pytest.mark.parametrize("name", ["", 5, None])
+def test_a_job_needs_a_name(name: Any) -> None:
     env = cw.Environment()
     stream(env).collect("out")
-    assert refusal(env, name="").startswith("name='': a job needs a non-empty name")
+    assert refusal(env, name=name).startswith(f"name={name!r}: a job needs a non-empty name")
 
 
 def test_settings_may_come_after_the_environment(tmp_path: Path) -> None:

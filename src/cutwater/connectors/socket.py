@@ -29,8 +29,10 @@ class SocketSource(Source):
     replayable = False
 
     def __init__(self, host: str, port: int, allow_data_loss: bool) -> None:
-        if not host:
+        if not isinstance(host, str) or not host:
             raise ConfigError(f"socket: host={host!r}; a name or an address is needed")
+        if not isinstance(allow_data_loss, bool):
+            raise ConfigError(f"socket: allow_data_loss={allow_data_loss!r}; allowed are True and False")
         self.host, self.port, self.allow_data_loss = host, _checked_port(port), allow_data_loss
 
     def splits(self) -> Sequence[Json]:
@@ -44,7 +46,7 @@ class SocketSource(Source):
 
 
 def _checked_port(port: object) -> int:
-    if not isinstance(port, int) or not 0 < port < 65536:
+    if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
         raise ConfigError(f"socket: port={port!r}; allowed are 1 to 65535")
     return port
 

@@ -17,18 +17,25 @@ COMPLETE: Final = "_cutwater_complete"
 
 
 def spark_table(df: Any) -> "SparkTable":
+    """The rows of a DataFrame that has an end: computed once, when the job first starts."""
     return SparkTable(df)
+
+
+def is_dataframe(value: object) -> bool:
+    """Without importing pyspark. Asks the class: on a streaming DataFrame the mere look at ``.write`` raises."""
+    return all(hasattr(type(value), name) for name in ("write", "schema", "isStreaming"))
 
 
 class SparkTable(Source):
     """A DataFrame recomputed on restart may differ, so the driver has it written before anything is read from it."""
 
     def __init__(self, df: Any) -> None:
-        if not (hasattr(df, "write") and hasattr(df, "schema")):
+        if not is_dataframe(df):
             raise ConfigError(f"spark_table: {df!r} is no Spark DataFrame")
-        if getattr(df, "isStreaming", False):
+        if df.isStreaming:
             raise ConfigError(
-                "spark_table: a streaming DataFrame has no end; read its source with cw.spark_source(...)"
+                "spark_table: a streaming DataFrame has no end and cannot be read as a table; have Spark write it to files "
+                "and read those with cw.parquet_files(path, watch=True), or read its source with a cw.Source of your own"
             )
         self._df: Any = df
         self.schema = arrow_schema(df.schema, "spark_table: the DataFrame's schema")

@@ -14,6 +14,7 @@ from cutwater.flow.arrow import Array
 from cutwater.flow.columns import check_key_type
 from cutwater.schema import require_columns
 from cutwater.state.encoded_keys import plain
+from cutwater.state.frozen import refuse_reserved
 from cutwater.state.tables import Column, Merge, Update
 
 _MERGE_OF_PARTIALS = {Merge.COUNT: Merge.ADD}
@@ -149,9 +150,17 @@ def plan_aggregates(schema: pa.Schema, keys: Sequence[str], results: Mapping[str
             raise ConfigError(f"agg({name}={spec!r}): must be an aggregate, like cw.count() or cw.sum('amount').")
         if name in keys:
             raise SchemaError(f"agg({name}={spec}): {name!r} is a key column already; choose another name.")
+        refuse_reserved(name, f"agg({name}={spec})")
         if spec.column is not None:
             require_columns(schema, [spec.column], f"agg({name}={spec})")
         added, output_type = _accumulators(name, spec, schema)
+        stored = {*keys, *(accumulator.column.name for accumulator in accumulators)}
+        for accumulator in added:
+            if accumulator.column.name in stored:
+                raise SchemaError(
+                    f"agg({name}={spec}): {accumulator.column.name!r} is stored for another result already; "
+                    "choose another name."
+                )
         outputs.append(Result(name, output_type, tuple(range(len(accumulators), len(accumulators) + len(added)))))
         accumulators.extend(added)
     return AccumulatorPlan(schema, tuple(keys), tuple(accumulators), tuple(outputs))

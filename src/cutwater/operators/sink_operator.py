@@ -17,7 +17,7 @@ class SinkOperator(Operator):
     def __init__(self, sink: Sink, schema: pa.Schema | None = None, *, retry: Retry | None = None) -> None:
         """``schema``: of the records; taken from the pipeline when ``output_schema`` is asked for."""
         if not isinstance(sink, PlainSink | TwoPhaseCommitSink):
-            raise ConfigError(f"sink={sink!r}: derive it from cw.PlainSink or cw.TwoPhaseCommitSink")
+            raise ConfigError(f"sink={sink!r}: derive it from cw.TwoPhaseCommitSink")
         self.sink: PlainSink | TwoPhaseCommitSink = sink
         self.schema = schema
         self._retry = retry or Retry()

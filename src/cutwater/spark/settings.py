@@ -63,8 +63,10 @@ def spark_conf(master: str | None = None, slots: int | None = None, **conf: str)
 
     ``SparkSession.builder.config(conf=cw.spark_conf("spark://host:7077"))`` makes a session for a cluster.
     """
-    if slots is not None and (isinstance(slots, bool) or slots < 1):
+    if slots is not None and (isinstance(slots, bool) or not isinstance(slots, int) or slots < 1):
         raise ConfigError(f"slots={slots!r}: a whole number of at least 1 is needed.")
+    if master is not None and (not isinstance(master, str) or not master):
+        raise ConfigError(f"master={master!r}: a master's URL is needed, like 'spark://host:7077'.")
     if master is not None and slots is not None:
         raise ConfigError(f"slots={slots!r} sizes a local master and cannot stand beside master={master!r}.")
     _use_this_python()

@@ -130,10 +130,15 @@ class Table:
         jsonValue=lambda: {"type": "struct", "fields": [{"name": "n", "type": "long", "nullable": True}]}
     )
 
+    isStreaming = False  # noqa: N815 (Spark spells it so)
+
     def __init__(self, *, dies: bool = False) -> None:
         self.computed = 0
         self._dies = dies
-        self.write = self
+
+    @property
+    def write(self) -> "Table":
+        return self
 
     def mode(self, mode: str) -> "Table":
         assert mode == "overwrite"
