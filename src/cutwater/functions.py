@@ -155,7 +155,8 @@ class Function:
         """Once in each subtask and attempt, before the first row; make connections here."""
 
     def close(self) -> None:
-        """Once, also after a failure."""
+        """Once at the end, also after a failure in the same subtask. Not when the process is killed, as it is when the
+        attempt ends because another subtask failed or the job is canceled."""
 
     @classmethod
     def side_outputs(cls) -> tuple[SideOutput, ...]:

@@ -25,6 +25,9 @@ class Paced(Source):
     def splits_for(self, parallelism: int) -> Sequence[Json]:
         return self._source.splits_for(parallelism)
 
+    def discover(self, known: Sequence[Json]) -> Sequence[Json]:
+        return self._source.discover(known)
+
     def open(self, split: Json, position: Json | None, ctx: SourceContext) -> SplitReader:
         return PacedReader(self._source.open(split, position, ctx), self._rate)
 

@@ -64,7 +64,9 @@ class PlainSink(Sink):
     def flush(self) -> None:
         """Before each checkpoint is acknowledged: what was written must be durable when it returns."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Once at the end, also after a failure in the same subtask. Not when the process is killed, as it is when the
+        attempt ends because another subtask failed or the job is canceled."""
 
 
 class TwoPhaseCommitSink(Sink):
@@ -107,4 +109,6 @@ class TwoPhaseCommitSink(Sink):
     def committed_everywhere(self, checkpoint_id: int, committables: Sequence[Json]) -> None:
         """In the driver, once every subtask committed this checkpoint. Idempotent; may be repeated."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Once at the end, also after a failure in the same subtask. Not when the process is killed, as it is when the
+        attempt ends because another subtask failed or the job is canceled."""

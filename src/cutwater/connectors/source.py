@@ -50,14 +50,21 @@ class SplitReader(ABC):
 
     @abstractmethod
     def next_batch(self, max_rows: int, timeout: timedelta) -> pa.RecordBatch | EndOfSplit | None:
-        """Up to ``max_rows`` records; None when nothing came within ``timeout``; END after the last."""
+        """Up to ``max_rows`` records; None when nothing came within ``timeout``; END after the last.
+
+        Columns must be those of the source's ``schema``; they are put in its order and cast where no value changes.
+        """
 
     @abstractmethod
     def position(self) -> Json:
         """After the last batch *returned*, never after what was prefetched. Stored in checkpoints."""
 
     def checkpoint_completed(self, checkpoint_id: int, position: Json) -> None:  # noqa: B027 (optional hook)
-        """Nothing before ``position`` is asked for again. May be skipped or repeated."""
+        """Nothing before ``position`` is asked for again: acknowledge it here, where the outside system wants that.
+
+        Called on the subtask's own thread, behind END too: the final checkpoint of a job covers what was read last. May be
+        skipped or repeated.
+        """
 
     def side_batches(self) -> "dict[str, pa.RecordBatch]":
         """Records for side outputs that belong to the last batch returned; taken once, then empty.
@@ -67,7 +74,9 @@ class SplitReader(ABC):
         return {}
 
     def close(self) -> None:  # noqa: B027 (optional hook)
-        """Called once, also after a failure."""
+        """Called once: behind END, as soon as the checkpoint that covers it completed (at once if this reader does not ask
+        for ``checkpoint_completed``), or at the end of the subtask, also after a failure in it. Not when the process is
+        killed, as it is when the attempt ends because another subtask failed or the job is canceled."""
 
 
 class Source(ABC):
@@ -78,9 +87,18 @@ class Source(ABC):
     replayable: bool = True
     """Whether ``open`` with an earlier position yields the same records again."""
     bounded: bool = True
-    """Whether every split ends and ``discover`` finds no more, so that a job on it finishes."""
+    """Whether every split ends and ``discover`` finds no more, so that a job on it finishes.
+
+    A class that overrides ``discover`` is not bounded unless it says so itself.
+    """
     side_schemas: "dict[str, Any]" = {}  # noqa: RUF012 (a class-level default, never mutated)
     """Schemas of side outputs that readers produce, e.g. ``malformed``."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        says_so = any("bounded" in vars(base) for base in cls.__mro__ if base is not Source)
+        if cls.discover is not Source.discover and not says_so:
+            cls.bounded = False
 
     @abstractmethod
     def splits(self) -> Sequence[Json]:
@@ -91,7 +109,12 @@ class Source(ABC):
         return self.splits()
 
     def discover(self, known: Sequence[Json]) -> Sequence[Json]:
-        """Splits that appeared since; called in the driver from time to time if not ``bounded``."""
+        """Splits that appeared since ``known``; called in the driver from time to time if not ``bounded``.
+
+        On a thread of its own, one call at a time: it may take as long as it must, and delays nothing but new splits. What
+        is known already may be among the result. A call that raises is logged and repeated. When the job restarts while a
+        call runs, the next one does not wait for it.
+        """
         return ()
 
     @abstractmethod

@@ -58,10 +58,14 @@ _SPARKS: dict[pa.DataType, pa.DataType] = {
 
 def fitted(frame: pl.DataFrame, schema: pa.Schema, where: str) -> pa.RecordBatch:
     """The frame as one batch of ``schema``. DataError, naming column and both types, if that would change a value."""
-    unknown = [name for name in frame.columns if name not in schema.names]
+    return fitted_table(frame.to_arrow(), schema, where)
+
+
+def fitted_table(table: pa.Table, schema: pa.Schema, where: str) -> pa.RecordBatch:
+    """The same for a table: columns in the schema's order, cast where no value changes, in one piece."""
+    unknown = [name for name in table.column_names if name not in schema.names]
     if unknown:
         raise DataError(f"{where}: the result has {missing_column(unknown[0], schema.names, 'the schema')}")
-    table = frame.to_arrow()
     if (same := _same_columns(table, schema)) is not None:
         return same
     return pa.RecordBatch.from_arrays([_fitted_column(table, field, where) for field in schema], schema=schema)

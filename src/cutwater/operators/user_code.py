@@ -26,3 +26,17 @@ def user_line(traceback: TracebackType | None) -> str | None:
     frames = [frame for frame in extract_tb(traceback) if not frame.filename.startswith(_OURS)]
     written = [frame for frame in frames if not frame.filename.startswith((*_LIBRARIES, "<frozen"))] or frames
     return f"{Path(written[-1].filename).name}:{written[-1].lineno}" if written else None
+
+
+def own_line(error: BaseException | None) -> str | None:
+    """``"file.py:12"`` of the user's code that ``error``, or what it was raised from, came out of; None: no such code."""
+    while error is not None:
+        written = [
+            frame
+            for frame in extract_tb(error.__traceback__)
+            if not frame.filename.startswith((_OURS, *_LIBRARIES, "<frozen"))
+        ]
+        if written:
+            return f"{Path(written[-1].filename).name}:{written[-1].lineno}"
+        error = error.__cause__
+    return None

@@ -45,6 +45,7 @@ class Mailbox:
     def put_completed(self, checkpoint: CheckpointId) -> None:
         with self.changed:
             self._completed.append(checkpoint)
+            self.changed.notify_all()
 
     def take_completed(self) -> list[CheckpointId]:
         with self.changed:
@@ -116,3 +117,8 @@ class Mailbox:
     @property
     def pending(self) -> bool:
         return bool(self._triggers or self._splits or self._stop or self._failure)
+
+    @property
+    def has_completed(self) -> bool:
+        """Whether checkpoints completed that the loop did not take notice of yet."""
+        return bool(self._completed)

@@ -1,6 +1,7 @@
 """The splits that one source subtask reads, and where it stands in each."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -8,7 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from cutwater.connectors.source import EndOfSplit, Source, SourceContext, SplitReader
+from cutwater.errors import DataError
 from cutwater.flow.ids import CheckpointId
+from cutwater.operators.polars_arrow import fitted_table
+from cutwater.rows import shortened
+from cutwater.schema import arrow_schema
 
 Json = Any
 
@@ -21,6 +26,16 @@ class _Split:
     position: Json
     ended: bool
     reader: SplitReader | None = None
+    """Outlives the end of the split when it wants to hear of the checkpoint that covers the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """Where a reader stood when a checkpoint was cut."""
+
+    split: _Split
+    position: Json
+    ended: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +47,18 @@ class SourceBatch:
 class SourceInput:
     """Read on the subtask's loop; every split is asked in turn, so that none starves the others."""
 
-    def __init__(self, source: Source, ctx: SourceContext, splits: Sequence[Json]) -> None:
+    def __init__(
+        self, source: Source, ctx: SourceContext, splits: Sequence[Json], *, checkpointed: bool = True
+    ) -> None:
+        """``checkpointed``: whether checkpoints complete, so that readers hear of them."""
         self._source = source
         self._ctx = ctx
+        self._checkpointed = checkpointed
+        self._schema = arrow_schema(source.schema)
+        self._side_schemas = {tag: arrow_schema(schema) for tag, schema in source.side_schemas.items()}
         self._splits: list[_Split] = []
         self._turn = 0
-        self._positions_at: dict[CheckpointId, list[tuple[_Split, Json]]] = {}
+        self._reached_at: dict[CheckpointId, list[_Reached]] = {}
         self.add(splits)
 
     def add(self, splits: Sequence[Json]) -> None:
@@ -62,17 +83,51 @@ class SourceInput:
             split = live[self._turn % len(live)]
             self._turn += 1
             reader = self._reader(split)
-            taken = reader.next_batch(max_rows, patience)
-            side = {tag: batch for tag, batch in reader.side_batches().items() if batch.num_rows}
+            taken: Any = reader.next_batch(max_rows, patience)
+            side = {
+                tag: self._fitted(batch, self._side_schemas.get(tag), f"side_batches()[{tag!r}]")
+                for tag, batch in reader.side_batches().items()
+                if batch.num_rows
+            }
             if isinstance(taken, EndOfSplit):
-                split.position = reader.position()
-                split.ended = True
-                reader.close()
-                split.reader = None
+                self._end(split, reader)
                 taken = None
+            if taken is not None:
+                taken = self._fitted(taken, self._schema, "next_batch")
             if side or (taken is not None and taken.num_rows):
                 return SourceBatch(taken, side)
         return None
+
+    def _end(self, split: _Split, reader: SplitReader) -> None:
+        split.position = reader.position()
+        split.ended = True
+        hears = type(reader).checkpoint_completed is not SplitReader.checkpoint_completed
+        if not (hears and self._checkpointed):
+            # At once: thousands of files that end between two checkpoints do not mean thousands of open readers.
+            self._close(split)
+
+    def _close(self, split: _Split) -> None:
+        reader, split.reader = split.reader, None
+        if reader is not None:
+            reader.close()
+
+    def _fitted(self, batch: Any, schema: pa.Schema | None, method: str) -> pa.RecordBatch:
+        """What the reader gave, in the schema that the rest of the pipeline was built on: others read its bytes by it."""
+        where = f"source {self._ctx.uid!r}, {method}"
+        if schema is None:
+            raise DataError(f"{where}: this side output has no schema; name it in the source's side_schemas")
+        if isinstance(batch, pa.RecordBatch) and batch.schema.equals(schema):
+            return batch
+        match batch:
+            case pa.RecordBatch():
+                return fitted_table(pa.Table.from_batches([batch]), schema, where)
+            case pa.Table():
+                return fitted_table(batch, schema, where)
+            case _:
+                raise DataError(
+                    f"{where}: returned {shortened(batch)} ({type(batch).__name__}); return a pyarrow.RecordBatch, None "
+                    "(nothing within the timeout) or cw.END"
+                )
 
     def _reader(self, split: _Split) -> SplitReader:
         if split.reader is None:
@@ -82,22 +137,27 @@ class SourceInput:
     def positions(self) -> list[Json]:
         """For the checkpoint: after the last batch returned, ended splits included, so that none is found anew."""
         for split in self._splits:
-            if split.reader is not None:
+            if split.reader is not None and not split.ended:
                 split.position = split.reader.position()
         return [{"split": s.split, "position": s.position, "ended": s.ended} for s in self._splits]
 
     def remember(self, checkpoint: CheckpointId) -> None:
-        self._positions_at[checkpoint] = [(split, split.position) for split in self._splits]
+        self._reached_at[checkpoint] = [
+            _Reached(split, split.position, split.ended) for split in self._splits if split.reader is not None
+        ]
 
     def checkpoint_completed(self, checkpoint: CheckpointId) -> None:
-        for split, position in self._positions_at.get(checkpoint, ()):
-            if split.reader is not None:
-                split.reader.checkpoint_completed(checkpoint, position)
-        for older in [n for n in self._positions_at if n <= checkpoint]:
-            del self._positions_at[older]
+        """Tell readers; those of splits that had ended by then have heard all they ever will."""
+        for reached in self._reached_at.get(checkpoint, ()):
+            if reached.split.reader is not None:
+                reached.split.reader.checkpoint_completed(checkpoint, reached.position)
+                if reached.ended:
+                    self._close(reached.split)
+        for older in [n for n in self._reached_at if n <= checkpoint]:
+            del self._reached_at[older]
 
     def close(self) -> None:
-        for split in self._splits:
-            if split.reader is not None:
-                split.reader.close()
-                split.reader = None
+        """Every reader, also when one of them raises; the first failure counts."""
+        with ExitStack() as stack:
+            for split in reversed(self._splits):
+                stack.callback(self._close, split)

@@ -1,6 +1,7 @@
 """A subtask that reads a source. Cuts between batches only, so a position is all it has to remember (rule 16)."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
@@ -36,7 +37,8 @@ class SourceSubtask(Subtask):
     def _open_input(self) -> None:
         setup = self._setup
         ctx = SourceContext(setup.job, self._uid, setup.subtask.index, setup.vertex.parallelism, setup.attempt)
-        self._input = SourceInput(self._source, ctx, self._state.splits)
+        with failures_of(self._uid):
+            self._input = SourceInput(self._source, ctx, self._state.splits, checkpointed=setup.checkpointed)
 
     def _abort(self, checkpoint: CheckpointId) -> None:
         """A stop-with-savepoint that failed leaves the job running (rule 6)."""
@@ -61,7 +63,8 @@ class SourceSubtask(Subtask):
             return False
         may_begin = self.mailbox.started and not self._begun and not self._ended
         is_stored = bool(self._reserved) and self.mailbox.stored_reservation >= self._reservation
-        return may_begin or is_stored or self._stands_still
+        must_tell = self._begun and self.mailbox.has_completed
+        return may_begin or is_stored or must_tell or self._stands_still
 
     def _on_trigger(self, trigger: TriggerCheckpoint) -> Iterator[Step]:
         if trigger.stop or self._setup.stop_the_world:
@@ -81,12 +84,13 @@ class SourceSubtask(Subtask):
             self._go_on_behind(checkpoint)
 
     def _work(self) -> Steps:
-        if self._ended or not self.mailbox.started:
+        if not self.mailbox.started:
             return False
         self._begun = True
-        for checkpoint in self.mailbox.take_completed():
-            with failures_of(self._uid):
-                self._input.checkpoint_completed(checkpoint)
+        # Also behind the end of input: what was read last is covered by the final checkpoint only.
+        self._tell_completed()
+        if self._ended:
+            return False
         while (assigned := self.mailbox.take_splits()) is not None:
             self._input.add(assigned.splits)
         stop = self.mailbox.take_stop()
@@ -98,6 +102,11 @@ class SourceSubtask(Subtask):
         if self._setup.guarantee is Guarantee.AT_MOST_ONCE:
             return (yield from self._work_reserved())
         return (yield from self._work_directly())
+
+    def _tell_completed(self) -> None:
+        for checkpoint in self.mailbox.take_completed():
+            with failures_of(self._uid):
+                self._input.checkpoint_completed(checkpoint)
 
     def _work_directly(self) -> Steps:
         asked = self._pace.rows
@@ -150,6 +159,14 @@ class SourceSubtask(Subtask):
         yield from self._send_ready()
 
     def close(self) -> None:
-        super().close()
-        if hasattr(self, "_input"):
+        with ExitStack() as stack:
+            stack.callback(super().close)
+            if hasattr(self, "_input"):
+                stack.callback(self._close_input)
+                if self.mailbox.finished:
+                    # Finish may overtake the commit thread, which learns of the final checkpoint at the same time.
+                    self._tell_completed()
+
+    def _close_input(self) -> None:
+        with failures_of(self._uid):
             self._input.close()

@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 import cutwater as cw
 from cutwater.connectors.source import END, EndOfSplit, SourceContext
@@ -72,6 +73,8 @@ def test_splits_are_read_in_turn_until_all_have_ended() -> None:
     source_input = SourceInput(source, CONTEXT, fresh(2, 3))
     assert values(source_input) == [200, 300, 201, 301, 302]
     assert source_input.exhausted
+    source_input.close()
+    source_input.close()
     assert [reader.closed for reader in source.readers] == [1, 1]
 
 
@@ -123,3 +126,84 @@ def test_a_completed_checkpoint_tells_readers_the_position_it_holds() -> None:
     source_input.checkpoint_completed(CheckpointId(4))
     source_input.checkpoint_completed(CheckpointId(9))
     assert source.readers[0].completed == [(4, 1)]
+
+
+def cut(source_input: SourceInput, checkpoint: int) -> None:
+    source_input.positions()
+    source_input.remember(CheckpointId(checkpoint))
+
+
+def test_a_reader_behind_its_end_hears_of_the_checkpoint_that_covers_it_and_is_closed_then() -> None:
+    source = Counting()
+    source_input = SourceInput(source, CONTEXT, fresh(2))
+    values(source_input, most=1)
+    cut(source_input, 1)
+    assert values(source_input) == [201]
+    cut(source_input, 2)
+    (reader,) = source.readers
+    source_input.checkpoint_completed(CheckpointId(1))
+    assert (reader.completed, reader.closed) == ([(1, 1)], 0)
+    source_input.checkpoint_completed(CheckpointId(2))
+    assert (reader.completed, reader.closed) == ([(1, 1), (2, 2)], 1)
+    source_input.close()
+    assert reader.closed == 1
+
+
+def test_without_checkpoints_a_reader_is_closed_at_its_end() -> None:
+    source = Counting()
+    source_input = SourceInput(source, CONTEXT, fresh(2), checkpointed=False)
+    values(source_input)
+    assert [reader.closed for reader in source.readers] == [1]
+
+
+class Deaf(CountingReader):
+    """Does not ask to hear of checkpoints."""
+
+    checkpoint_completed = cw.SplitReader.checkpoint_completed
+
+
+def test_a_reader_that_does_not_ask_for_checkpoints_is_closed_at_its_end() -> None:
+    source = Counting()
+    reader = Deaf(2, 0)
+    source.open = lambda split, position, ctx: reader  # type: ignore[method-assign]
+    values(SourceInput(source, CONTEXT, fresh(2)))
+    assert reader.closed == 1
+
+
+def test_every_reader_is_closed_even_if_one_of_them_raises() -> None:
+    class Breaking(CountingReader):
+        def close(self) -> None:
+            super().close()
+            raise OSError("the connection is gone")
+
+    source = Counting()
+    readers = [Breaking(2, 0), Breaking(3, 0)]
+    source.open = lambda split, position, ctx: readers[split - 2]  # type: ignore[method-assign]
+    source_input = SourceInput(source, CONTEXT, fresh(2, 3))
+    values(source_input, most=2)
+    with pytest.raises(OSError, match="the connection is gone"):
+        source_input.close()
+    assert [reader.closed for reader in readers] == [1, 1]
+
+
+def test_a_source_that_discovers_is_unbounded_unless_it_says_otherwise() -> None:
+    class Finds(Counting):
+        def discover(self, known: Any) -> list[int]:
+            return []
+
+    class FindsMore(Finds):
+        """Inherits what the other found out."""
+
+    class FindsAtTheStart(Finds):
+        bounded = True
+
+    class OfTheKind(FindsAtTheStart):
+        def discover(self, known: Any) -> list[int]:
+            return []
+
+    assert [kind.bounded for kind in (Counting, Finds, FindsMore, FindsAtTheStart, OfTheKind)] == [
+        True, False, False, True, True,
+    ]  # fmt: skip
+    source_input = SourceInput(Finds(), CONTEXT, fresh(2))
+    values(source_input)
+    assert not source_input.exhausted
