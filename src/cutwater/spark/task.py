@@ -26,7 +26,7 @@ from cutwater.control.messages import (
     ToDriver,
 )
 from cutwater.control.task_client import ControlClient
-from cutwater.errors import ControlError, UserCodeError
+from cutwater.errors import ControlError
 from cutwater.flow.clock import SystemClock
 from cutwater.flow.envelope import Row
 from cutwater.flow.ids import CheckpointId, SubtaskId
@@ -34,10 +34,11 @@ from cutwater.flow.seal import Seal
 from cutwater.flow.transport import Emit, Wait
 from cutwater.graph.plan import RelayPlace, SubtaskPlace
 from cutwater.job.deployment import state_from
+from cutwater.spark.background import BackgroundThreads
 from cutwater.spark.blueprint import Blueprint, unpack
+from cutwater.spark.last_words import close_then_tell, told
 from cutwater.spark.transport import ExchangeReader, ExchangeWriter, relay_rows
 from cutwater.state.frozen import FrozenTable
-from cutwater.subtask.chain import OperatorFailure
 from cutwater.subtask.operator_subtask import OperatorSubtask
 from cutwater.subtask.relay import Relay
 from cutwater.subtask.source_subtask import SourceSubtask
@@ -64,55 +65,6 @@ class RunLevel:
                 yield from relay_rows(iterator, Relay(hops))
             case SubtaskPlace(subtask):
                 yield from SubtaskTask(blueprint, subtask, first_level=self.level == 0).run(iterator)
-
-
-class _Worker(threading.Thread):
-    """Runs callables one after the other."""
-
-    def __init__(self, name: str, failed: Callable[[BaseException], None]) -> None:
-        super().__init__(name=name, daemon=True)
-        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._failed = failed
-        self.start()
-
-    def run(self) -> None:
-        while (work := self._queue.get()) is not None:
-            try:
-                work()
-            except BaseException as error:
-                self._failed(error)
-
-    def submit(self, work: Callable[[], None]) -> None:
-        self._queue.put(work)
-
-    def finish(self) -> None:
-        self._queue.put(None)
-        self.join()
-
-
-class _Threads:
-    """The subtask's Background: a snapshot thread and a commit thread."""
-
-    def __init__(self) -> None:
-        self._failed: Callable[[BaseException], None] = lambda error: None
-        self._snapshots = _Worker("cutwater-snapshot", self._report)
-        self._commits = _Worker("cutwater-commit", self._report)
-
-    def _report(self, error: BaseException) -> None:
-        self._failed(error)
-
-    def report_to(self, failed: Callable[[BaseException], None]) -> None:
-        self._failed = failed
-
-    def snapshot(self, work: Callable[[], None]) -> None:
-        self._snapshots.submit(work)
-
-    def commit(self, work: Callable[[], None]) -> None:
-        self._commits.submit(work)
-
-    def finish(self) -> None:
-        self._snapshots.finish()
-        self._commits.finish()
 
 
 class _Writer:
@@ -169,7 +121,7 @@ class SubtaskTask:
             self._on_message,
             lease=f"{blueprint.lease_seconds}s",
         )
-        threads = _Threads()
+        threads = BackgroundThreads()
         try:
             client.send(Hello(socket.gethostname(), os.getpid(), psutil.Process().create_time()))
             subtask = self._make_subtask(client.send, threads)
@@ -184,15 +136,30 @@ class SubtaskTask:
             client.send(subtask.progress())
             client.send(Goodbye())
             client.flush(5.0)
-        except _ExchangeFailed:
+        except (_ExchangeFailed, GeneratorExit) as error:
             # Spark fails the job by itself and knows why; this subtask only saw the consequence.
+            self._close_after(error, threads)
             raise
-        except Exception as error:
-            self._tell(client, error)
+        except BaseException as error:
+            self._fail(error, client, threads)
             raise
         finally:
             self._done.set()
             client.close()
+
+    def _fail(self, error: BaseException, client: ControlClient, threads: BackgroundThreads) -> None:
+        """Closed first: the driver ends this process as soon as it hears of the failure."""
+        close_then_tell(lambda: self._close_after(error, threads), lambda: self._tell(client, error))
+
+    def _close_after(self, error: BaseException, threads: BackgroundThreads) -> None:
+        """What ``error`` left open. A failure of this is told as a note to the first one, which it must not hide."""
+        threads.stop()
+        if self._subtask is None:
+            return
+        try:
+            self._subtask.close()
+        except BaseException as another:
+            error.add_note(f"Closing failed too: {told(another).text}")
 
     def _on_message(self, message: Message) -> None:
         """On the control thread. What comes before the subtask exists is kept for it."""
@@ -202,7 +169,7 @@ class SubtaskTask:
             else:
                 self._subtask.on_message(message)  # type: ignore[arg-type]
 
-    def _make_subtask(self, send: Callable[[ToDriver], None], threads: _Threads) -> Subtask:
+    def _make_subtask(self, send: Callable[[ToDriver], None], threads: BackgroundThreads) -> Subtask:
         first = self._arrived.get()
         if not isinstance(first, Deploy):
             raise ControlError(f"{self._id} was told {type(first).__name__} before Deploy.")
@@ -258,13 +225,11 @@ class SubtaskTask:
             except ControlError:
                 return
 
-    def _tell(self, client: ControlClient, error: Exception) -> None:
-        uid, cause = (error.uid, error.__cause__) if isinstance(error, OperatorFailure) else (self._id.vertex, error)
-        user_line = cause.user_line if isinstance(cause, UserCodeError) else None
-        text = str(cause) if isinstance(cause, UserCodeError) else f"{type(cause).__name__}: {cause}"
+    def _tell(self, client: ControlClient, error: BaseException) -> None:
+        failure = told(error)
         trace = "".join(traceback.format_exception(error))
         try:
-            client.send(SubtaskFailed(uid, text, user_line, trace))
+            client.send(SubtaskFailed(failure.uid or self._id.vertex, failure.text, failure.line, trace))
             client.flush(2.0)
         except ControlError:
             return

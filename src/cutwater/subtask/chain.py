@@ -1,7 +1,7 @@
 """The operators of one subtask, wired to each other and to the outgoing edges."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +14,9 @@ from cutwater.graph.logical import NodeKind
 from cutwater.operators.operator import Operator, OperatorContext, OperatorSnapshot
 
 Send = Callable[[pa.RecordBatch], None]
+
+_FAILURES = (Exception, SystemExit)
+"""``sys.exit`` in a user's function is a failure of that function, not a way to end the job."""
 
 
 class OperatorFailure(CutwaterError):
@@ -32,7 +35,7 @@ def failures_of(uid: str) -> Iterator[None]:
         yield
     except OperatorFailure:
         raise
-    except Exception as error:
+    except _FAILURES as error:
         raise OperatorFailure(uid, error) from error
 
 
@@ -74,6 +77,7 @@ class Chain:
             self._outlets[link.source].add(link.tag, self._into(link.target, link.port))
         for uid, tag, send in sends:
             self._outlets[uid].add(tag, send)
+        self._opened: list[str] = []
 
     @property
     def uids(self) -> tuple[str, ...]:
@@ -88,7 +92,7 @@ class Chain:
                 operator.process(batch, port, outlet)
             except OperatorFailure:
                 raise
-            except Exception as error:
+            except _FAILURES as error:
                 raise OperatorFailure(uid, error) from error
             if is_sink:
                 self.records_written += batch.num_rows
@@ -98,6 +102,7 @@ class Chain:
     def open(self, context_of: Callable[[str, str], OperatorContext]) -> None:
         for node in self._vertex.members:
             if node.uid in self._operators:
+                self._opened.append(node.uid)
                 with failures_of(node.uid):
                     self._operators[node.uid].open(context_of(node.uid, node.name))
 
@@ -144,5 +149,12 @@ class Chain:
                 operator.checkpoint_completed(checkpoint)
 
     def close(self) -> None:
-        for operator in self._operators.values():
-            operator.close()
+        """Once, every operator that was asked to open, in chain order, also when one of them raises."""
+        with ExitStack() as stack:
+            for uid in reversed(self._opened):
+                stack.callback(self._close, uid)
+            self._opened = []
+
+    def _close(self, uid: str) -> None:
+        with failures_of(uid):
+            self._operators[uid].close()

@@ -1,0 +1,68 @@
+"""The threads beside a subtask's loop: one stores snapshots, one commits output."""
+
+import queue
+import threading
+from collections.abc import Callable
+
+STOP_SECONDS = 2.0
+"""How long a failed subtask waits for these threads before it closes what they may be using."""
+
+
+class _Worker(threading.Thread):
+    """Runs callables one after the other."""
+
+    def __init__(self, name: str, failed: Callable[[BaseException], None]) -> None:
+        super().__init__(name=name, daemon=True)
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._failed = failed
+        self._stopped = False
+        self.start()
+
+    def run(self) -> None:
+        while (work := self._queue.get()) is not None and not self._stopped:
+            try:
+                work()
+            except BaseException as error:
+                self._failed(error)
+
+    def submit(self, work: Callable[[], None]) -> None:
+        self._queue.put(work)
+
+    def finish(self) -> None:
+        self._queue.put(None)
+        self.join()
+
+    def stop(self, seconds: float) -> None:
+        """Begin nothing more, and let what runs come to its end, for a while."""
+        self._stopped = True
+        self._queue.put(None)
+        self.join(seconds)
+
+
+class BackgroundThreads:
+    """The subtask's Background: a snapshot thread and a commit thread."""
+
+    def __init__(self) -> None:
+        self._failed: Callable[[BaseException], None] = lambda error: None
+        self._snapshots = _Worker("cutwater-snapshot", self._report)
+        self._commits = _Worker("cutwater-commit", self._report)
+
+    def _report(self, error: BaseException) -> None:
+        self._failed(error)
+
+    def report_to(self, failed: Callable[[BaseException], None]) -> None:
+        self._failed = failed
+
+    def snapshot(self, work: Callable[[], None]) -> None:
+        self._snapshots.submit(work)
+
+    def commit(self, work: Callable[[], None]) -> None:
+        self._commits.submit(work)
+
+    def finish(self) -> None:
+        self._snapshots.finish()
+        self._commits.finish()
+
+    def stop(self) -> None:
+        self._snapshots.stop(STOP_SECONDS / 2)
+        self._commits.stop(STOP_SECONDS / 2)

@@ -1,0 +1,57 @@
+"""What a failing subtask still does: it closes what it opened, and tells the driver why it failed."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cutwater.errors import UserCodeError
+from cutwater.operators.user_code import own_line
+from cutwater.subtask.chain import OperatorFailure
+
+CLOSE_SECONDS = 5.0
+"""How long the driver may wait to hear of a failure, because user code is being closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Which operator failed, how, and on which line of the user's code; None where that is not known."""
+
+    uid: str | None
+    text: str
+    line: str | None
+
+
+def told(error: BaseException) -> Told:
+    uid, cause = (error.uid, error.__cause__) if isinstance(error, OperatorFailure) else (None, error)
+    if isinstance(cause, UserCodeError):
+        return Told(uid, str(cause), cause.user_line)
+    said = f": {cause}" if str(cause) else ""
+    return Told(uid, f"{type(cause).__name__}{said}", own_line(cause))
+
+
+def close_then_tell(close: Callable[[], None], tell: Callable[[], None], seconds: float = CLOSE_SECONDS) -> None:
+    """``close`` on this thread, which user code was opened on, then ``tell``; after ``seconds`` without waiting for ``close``.
+
+    ``tell`` is called once. ``close`` must not raise.
+    """
+    telling = _Once(tell)
+    late = threading.Timer(seconds, telling)
+    late.daemon = True
+    late.start()
+    close()
+    late.cancel()
+    telling()
+
+
+class _Once:
+    """Calls ``act`` for whoever comes first; the other one waits until that is done."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act: Callable[[], None] | None = act
+        self._lock = threading.Lock()
+
+    def __call__(self) -> None:
+        with self._lock:
+            act, self._act = self._act, None
+            if act is not None:
+                act()
