@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from cutwater.errors import DataError
+from cutwater.exact_arrays import exact_array
 from cutwater.schema import did_you_mean, missing_column
 
 _RESERVED = frozenset({"_fields", "_index", "_asdict", "_replace"})
@@ -190,7 +191,7 @@ def _may_be_value(result: Any, data_type: pa.DataType) -> bool:
 
 def _array_of(values: Sequence[Any], field: "pa.Field[Any]", results: list[Any], where: str) -> "pa.Array[Any]":
     try:
-        array = _convert(values, field.type)
+        array = exact_array(values, field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise _misfit(values, field, results, where, error) from None
     if array.null_count and not field.nullable:
@@ -201,28 +202,12 @@ def _array_of(values: Sequence[Any], field: "pa.Field[Any]", results: list[Any],
     return array
 
 
-def _convert(values: Sequence[Any], data_type: pa.DataType) -> "pa.Array[Any]":
-    """``pa.array``, but nothing is lost on the way: it would cut 1.5 to 1 and a string into a list of letters."""
-    if pa.types.is_integer(data_type):
-        if any(not issubclass(kind, int) for kind in set(map(type, values)) - {type(None)}):
-            for value in values:
-                if value is not None and int(value) != value:
-                    raise ValueError(f"{value!r} is not a whole number")
-    elif pa.types.is_list(data_type) and not {str, bytes}.isdisjoint(map(type, values)):
-        raise TypeError("a list is needed")
-    elif isinstance(data_type, pa.StructType) and dict in (kinds := set(map(type, values))) and len(kinds) > 1:
-        # Arrow takes either dicts or tuples in one column, users may mix them
-        names = [data_type.field(i).name for i in range(data_type.num_fields)]
-        values = [tuple(map(v.get, names)) if isinstance(v, dict) else v for v in values]
-    return pa.array(values, data_type)
-
-
 def _misfit(
     values: Sequence[Any], field: "pa.Field[Any]", results: list[Any], where: str, error: Exception
 ) -> DataError:
     for value, result in zip(values, results, strict=True):
         try:
-            _convert([value], field.type)
+            exact_array([value], field.type)
         except Exception as why:  # whatever it was, this is the value that does not fit
             return DataError(
                 f"{where}: column {field.name!r} is {field.type}, which cannot hold {shortened(value)} "

@@ -1,7 +1,7 @@
 """Rows as user functions see them."""
 
 import pickle
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -144,6 +144,51 @@ def test_a_result_that_does_not_fit_is_named(results: Any, says: str) -> None:
 def test_a_string_is_not_taken_for_a_list_of_letters() -> None:
     with pytest.raises(DataError, match=r"cannot hold 'xyz' .*a list is needed"):
         batch_of([["a"], "xyz"], arrow_schema("l array<string>"), "test")
+
+
+@pytest.mark.parametrize(
+    ("data_type", "value", "says"),
+    [
+        ("array<long>", [1, 1.5], "1.5 is not a whole number"),
+        ("array<array<long>>", [[1], None, [2.5]], "2.5 is not a whole number"),
+        ("array<array<string>>", [["a"], "bc"], "a list is needed"),
+        ("array<binary>", bytearray(b"abc"), "a list is needed"),
+        ("struct<x:long>", (1.5,), "1.5 is not a whole number"),
+        ("struct<x:long,y:long>", {"x": 1}, "its fields are x, needed are x, y"),
+        ("struct<x:long>", {"y": 1}, "its fields are y, needed are x"),
+        ("struct<x:long,y:long>", [("x", 1)], "a row, tuple or dict of x, y is needed"),
+        ("struct<x:long not null>", {"x": None}, "its field 'x' is NOT NULL"),
+        ("array<struct<x:long>>", [{"x": 1}, {"X": 1}], "its fields are X, needed are x"),
+        ("map<string,long>", {"a": 1.5}, "1.5 is not a whole number"),
+        ("map<long,string>", {1.5: "a"}, "1.5 is not a whole number"),
+        ("map<string,struct<x:long>>", {"a": {"z": 1}}, "its fields are z"),
+        ("float", 1e300, "1e.300 is out of range"),
+        ("array<float>", [1e300], "1e.300 is out of range"),
+        ("date", datetime(2024, 5, 1, 12, tzinfo=UTC), "has a time of day"),
+        ("timestamp_ntz", datetime(2024, 5, 1, 12, tzinfo=UTC), "must not have a time zone"),
+        ("timestamp", 1.5, "a datetime is needed"),
+    ],
+)
+def test_a_value_that_would_be_changed_is_refused_at_any_depth(data_type: str, value: Any, says: str) -> None:
+    schema = arrow_schema(f"v {data_type}, n long")
+    with pytest.raises(DataError, match=f"map 'm': column 'v' is .*{says}") as raised:
+        batch_of([(None, 0), (value, 1)], schema, "map 'm'")
+    assert repr(value) in str(raised.value)
+
+
+def test_a_moment_finer_than_its_column_is_refused() -> None:
+    moment = datetime(2024, 5, 1, 12, 0, 0, 1, tzinfo=UTC)
+    with pytest.raises(DataError, match="column 'ts' is timestamp"):
+        batch_of([(moment,)], pa.schema([("ts", pa.timestamp("ms", "UTC"))]), "test")
+
+
+def test_values_that_only_look_different_are_taken() -> None:
+    schema = arrow_schema("l array<long>, m map<string,double>, s struct<x:long,y:string>, f float, d date")
+    value = (np.array([1, 2]), [("a", 1)], {"y": "b", "x": 1.0}, 0.1, datetime(2024, 5, 1, tzinfo=UTC))
+    (row,) = rows_of(batch_of([value], schema, "test"))
+    assert row[:3] == ([1, 2], {"a": 1.0}, (1, "b"))
+    assert row.f == pytest.approx(0.1)
+    assert row.d == date(2024, 5, 1)
 
 
 def test_null_in_a_not_null_column_is_refused() -> None:

@@ -8,6 +8,8 @@ import pyarrow as pa
 
 from cutwater.connectors.source import END, EndOfSplit, Json, Source, SourceContext, SplitReader
 from cutwater.errors import ConfigError
+from cutwater.exact_arrays import exact_array
+from cutwater.rows import shortened
 from cutwater.schema import SchemaLike, arrow_schema
 
 
@@ -54,13 +56,9 @@ def _columns(rows: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
     for at, field in enumerate(schema):
         column = [row[at] for row in cells]
         try:
-            arrays.append(pa.array(column, field.type))
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            index, error = _first_misfit(column, field.type)
-            raise ConfigError(
-                f"from_rows: row {index}, column {field.name!r}: {column[index]!r} is no {field.type} ({error}); "
-                "correct the row or the schema"
-            ) from error
+            arrays.append(exact_array(column, field.type))
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise _misfit(column, field, error) from error
         if not field.nullable and None in column:
             raise ConfigError(
                 f"from_rows: row {column.index(None)}, column {field.name!r} is None, but the schema says NOT NULL"
@@ -75,7 +73,11 @@ def _cells(row: Any, index: int, schema: pa.Schema) -> Sequence[Any]:
                 raise ConfigError(
                     f"from_rows: row {index} has {unknown[0]!r}; the columns are {', '.join(schema.names)}"
                 )
-            return [row.get(name) for name in schema.names]
+            if missing := [name for name in schema.names if name not in row]:
+                raise ConfigError(
+                    f"from_rows: row {index} lacks column {missing[0]!r}; write None for it if that is meant"
+                )
+            return [row[name] for name in schema.names]
         case tuple() | list():
             if len(row) != len(schema.names):
                 raise ConfigError(
@@ -88,10 +90,13 @@ def _cells(row: Any, index: int, schema: pa.Schema) -> Sequence[Any]:
             raise ConfigError(f"from_rows: row {index} is {row!r}; a tuple, dict or row is needed")
 
 
-def _first_misfit(column: Sequence[Any], data_type: pa.DataType) -> tuple[int, Exception]:
+def _misfit(column: Sequence[Any], field: "pa.Field[Any]", error: Exception) -> ConfigError:
     for index, value in enumerate(column):
         try:
-            pa.array([value], data_type)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            return index, error
-    raise AssertionError("every single value fits, so the column does")
+            exact_array([value], field.type)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as why:
+            return ConfigError(
+                f"from_rows: row {index}, column {field.name!r}: {shortened(value)} is no {field.type} ({why}); "
+                "correct the row or the schema"
+            )
+    return ConfigError(f"from_rows: column {field.name!r} is {field.type}, which cannot hold its values: {error}")

@@ -21,7 +21,7 @@ def test_rows_come_in_order_and_once_however_the_reading_is_cut(rows: Any, sessi
 
 
 def test_rows_may_be_tuples_dicts_lists_and_for_one_column_bare_values() -> None:
-    mixed = from_rows([(1, "a"), {"word": "b", "n": 2}, [3, "c"], {"n": 4}], "n long, word string")
+    mixed = from_rows([(1, "a"), {"word": "b", "n": 2}, [3, "c"], {"n": 4, "word": None}], "n long, word string")
     assert [tuple(row.values()) for row in read_all(mixed)] == [(1, "a"), (2, "b"), (3, "c"), (4, None)]
     assert read_all(from_rows(["a", None], "word string")) == [{"word": "a"}, {"word": None}]
 
@@ -34,6 +34,8 @@ def test_rows_may_be_tuples_dicts_lists_and_for_one_column_bare_values() -> None
         ([{"n": 1, "wrod": "a"}], "row 0 has 'wrod'; the columns are n, word"),
         ([1], "row 0 is 1; a tuple, dict or row is needed"),
         ([(2**70, "a")], "row 0, column 'n'"),
+        ([{"n": 1}], "row 0 lacks column 'word'; write None for it"),
+        ([(1, "a"), (1.5, "b")], "row 1, column 'n': 1.5 is no int64 (1.5 is not a whole number)"),
         ([(None, "a")], "row 0, column 'n' is None, but the schema says NOT NULL"),
     ],
 )
@@ -41,3 +43,23 @@ def test_a_row_that_does_not_fit_is_refused_at_the_call(rows: Any, message: str)
     with pytest.raises(ConfigError) as caught:
         from_rows(rows, "n long not null, word string")
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "data_type"),
+    [
+        ("abc", "array<string>"),
+        ([1.5], "array<long>"),
+        ({"y": 1}, "struct<x:long>"),
+        ({"a": 1.5}, "map<string,long>"),
+    ],
+)
+def test_a_value_that_would_be_changed_is_refused(value: Any, data_type: str) -> None:
+    with pytest.raises(ConfigError, match="from_rows: row 1, column 'v': ") as caught:
+        from_rows([(None,), (value,)], f"v {data_type}")
+    assert repr(value) in str(caught.value)
+
+
+def test_a_column_whose_values_fit_alone_but_not_together_is_refused_as_a_whole() -> None:
+    with pytest.raises(ConfigError, match="from_rows: column 'v' is list"):
+        from_rows([([{"x": 1}],), ([(1,)],)], "v array<struct<x:long>>")
