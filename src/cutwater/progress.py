@@ -1,6 +1,6 @@
-"""A progress display for a job that somebody waits for; silent when nobody looks at a terminal."""
+"""What whoever waits for a job gets to see of it."""
 
-import sys
+from contextlib import nullcontext
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -8,20 +8,31 @@ from rich.table import Table
 from rich.text import Text
 
 from cutwater.checkpoint.statistics import CheckpointStatus
+from cutwater.errors import JobStillRunning
 from cutwater.job.handle import Job
 from cutwater.job.result import JobResult
 
 
 def watch(job: Job) -> JobResult:
-    """Wait for the job's end, showing how it goes if standard error is a terminal."""
-    if not sys.stderr.isatty():
-        return job.wait()
-    with Live(_view(job), console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
+    """Wait for the job's end. What it logs goes to standard error; on a terminal, how it goes is shown below that."""
+    console = Console(stderr=True)
+    live = Live(_view(job), console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+    told = 0
+    with live or nullcontext():
         while True:
             try:
                 return job.wait("250ms")
-            except TimeoutError:
-                live.update(_view(job))
+            except JobStillRunning:
+                if live is not None:
+                    live.update(_view(job))
+            finally:
+                told = _tell(job, told, console)
+
+
+def _tell(job: Job, told: int, console: Console) -> int:
+    for line in job.log[told:]:
+        console.print(f"{job.name}: {line}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+    return len(job.log)
 
 
 def _view(job: Job) -> Group:

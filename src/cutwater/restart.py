@@ -35,6 +35,9 @@ RestartDecision = RestartAfter | GiveUp
 
 
 class RestartStrategy(Protocol):
+    @property
+    def longest_delay(self) -> timedelta: ...
+
     def next_restart(
         self, history: Sequence[AttemptFailure], now: float, random: Callable[[], float]
     ) -> RestartDecision:
@@ -45,6 +48,10 @@ class RestartStrategy(Protocol):
 class FixedDelay:
     attempts: int
     delay: timedelta
+
+    @property
+    def longest_delay(self) -> timedelta:
+        return self.delay
 
     def next_restart(
         self, history: Sequence[AttemptFailure], now: float, random: Callable[[], float]
@@ -63,6 +70,10 @@ class ExponentialDelay:
     multiplier: float
     jitter: float
     reset_after: timedelta
+
+    @property
+    def longest_delay(self) -> timedelta:
+        return self.max
 
     def next_restart(
         self, history: Sequence[AttemptFailure], now: float, random: Callable[[], float]
@@ -92,6 +103,10 @@ class FailureRate:
     per: timedelta
     delay: timedelta
 
+    @property
+    def longest_delay(self) -> timedelta:
+        return self.delay
+
     def next_restart(
         self, history: Sequence[AttemptFailure], now: float, random: Callable[[], float]
     ) -> RestartDecision:
@@ -103,6 +118,11 @@ class FailureRate:
 
 @dataclass(frozen=True, slots=True)
 class NoRestart:
+    @property
+    def longest_delay(self) -> timedelta:
+        """Whoever starts the job again does so when he sees that it failed: nobody knows when."""
+        return timedelta(0)
+
     def next_restart(
         self, history: Sequence[AttemptFailure], now: float, random: Callable[[], float]
     ) -> RestartDecision:

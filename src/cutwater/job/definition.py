@@ -42,6 +42,8 @@ class JobDefinition:
     checkpointing: Checkpointing | None
     limits: FlowLimits = field(default_factory=FlowLimits)
     slot_timeout: timedelta = timedelta(minutes=1)
+    notices: tuple[str, ...] = ()
+    """What the log says when the job starts."""
 
     @property
     def guarantee(self) -> Guarantee:
