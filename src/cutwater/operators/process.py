@@ -87,13 +87,13 @@ class ProcessOperator(ContextFunction):
         self._emit(results, out)
 
 
-_ONE = (str, bytes, dict, Row)
+_ONE = (str, bytes, bytearray, dict, Row)
 
 
-def several(found: Iterable[Any]) -> Iterable[Any]:
-    """What ``process`` gave, unless it is one row where a list of rows is meant: iterating it would tear it apart."""
+def several(found: Iterable[Any], verb: str = "process") -> Iterable[Any]:
+    """What ``verb``'s function gave, unless it is one row where a list of rows is meant: iterating it would tear it apart."""
     if isinstance(found, _ONE):
         raise TypeError(
-            f"process returned {shortened(found)}, a single {type(found).__name__}: yield it, or return a list of results"
+            f"{verb} returned {shortened(found)}, a single {type(found).__name__}: yield it, or return a list of results"
         )
     return found

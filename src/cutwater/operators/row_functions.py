@@ -1,13 +1,14 @@
 """Map, flat map and filter with a Python function that sees one row at a time."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
 from operator import length_hint
+from types import GeneratorType
 from typing import Any
 
 import pyarrow as pa
 
 from cutwater.operators.operator import Collector, Operator, OperatorContext
+from cutwater.operators.process import several
 from cutwater.operators.user_code import user_error
 from cutwater.rows import Row, batch_of, rows_of
 from cutwater.schema import SchemaLike, arrow_schema
@@ -26,15 +27,39 @@ class _RowFunction(Operator):
         self.where = f"{self.verb} {ctx.name!r} ({ctx.uid})"
 
     def _run(
-        self, batch: pa.RecordBatch, over: Callable[[Callable[[Row], Any], Iterator[Row]], Iterable[Any]]
+        self, batch: pa.RecordBatch, over: Callable[[Callable[[Row], Any], Iterator[Row]], list[Any]]
     ) -> list[Any]:
-        """All results for the batch, computed in C loops; the row in hand is found only when the function raised."""
+        """All results for the batch; the row in hand is found only when the function raised."""
         rows = rows_of(batch)
         remaining = iter(rows)
         try:
-            return list(over(self.fn, remaining))
+            return over(self.fn, remaining)
         except Exception as error:
             raise user_error(error, self.where, rows[len(rows) - length_hint(remaining) - 1]) from error
+
+
+# The function is called by loops of ours, never by map(): a StopIteration of the user would end that as if no row were left.
+
+
+def _each(fn: Callable[[Row], Any], rows: Iterator[Row]) -> list[Any]:
+    return [fn(row) for row in rows]
+
+
+def _flat(fn: Callable[[Row], Any], rows: Iterator[Row]) -> list[Any]:
+    results: list[Any] = []
+    extend = results.extend
+    for row in rows:
+        found = fn(row)
+        kind = type(found)
+        if kind is list or kind is GeneratorType:
+            extend(found)
+        elif found is not None:
+            extend(several(found, "flat_map"))
+    return results
+
+
+def _true(fn: Callable[[Row], Any], rows: Iterator[Row]) -> list[bool]:
+    return [bool(fn(row)) for row in rows]
 
 
 class Map(_RowFunction):
@@ -51,7 +76,7 @@ class Map(_RowFunction):
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
         if batch.num_rows:
-            out.emit(batch_of(self._run(batch, map), self.schema, self.where))
+            out.emit(batch_of(self._run(batch, _each), self.schema, self.where))
 
 
 class FlatMap(Map):
@@ -63,10 +88,6 @@ class FlatMap(Map):
         results = self._run(batch, _flat)
         if results:
             out.emit(batch_of(results, self.schema, self.where))
-
-
-def _flat(fn: Callable[[Row], Any], rows: Iterator[Row]) -> Iterable[Any]:
-    return chain.from_iterable(() if results is None else results for results in map(fn, rows))
 
 
 class Filter(_RowFunction):
@@ -81,7 +102,3 @@ class Filter(_RowFunction):
                 out.emit(batch)
         elif any(kept):
             out.emit(batch.filter(pa.array(kept, pa.bool_())))
-
-
-def _true(fn: Callable[[Row], Any], rows: Iterator[Row]) -> Iterable[bool]:
-    return map(bool, map(fn, rows))

@@ -108,6 +108,35 @@ def test_an_exception_of_the_function_names_line_and_row(operator: Operator) -> 
     assert isinstance(raised.value.__cause__, ValueError)
 
 
+def without_three(row: Row) -> Any:
+    return [next((row.word, n) for n in [row.n] if n != 3)]  # nothing is left for three
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [Map(lambda row: without_three(row)[0], WORDS), FlatMap(without_three, WORDS), Filter(without_three)],
+)
+def test_a_stop_iteration_of_the_function_is_a_failure_and_drops_no_rows(operator: Operator) -> None:
+    at = next(i for i, line in enumerate(LINES, 1) if "nothing is left for three" in line)
+    with pytest.raises(UserCodeError) as raised:
+        run(operator, ("a", 1), ("c", 3), ("d", 4))
+    assert f"StopIteration at test_row_functions.py:{at}, for the row Row(word='c', n=3)" in str(raised.value)
+
+
+@pytest.mark.parametrize("one", [{"word": "x"}, "xy", b"xy", bytearray(b"xy")])
+def test_a_single_result_of_flat_map_is_not_torn_apart(one: Any) -> None:
+    with pytest.raises(UserCodeError, match=r"flat_map: TypeError: flat_map returned .*a single .*return a list"):
+        run(FlatMap(lambda r: one, "word string"), ("a", 1))
+    with pytest.raises(UserCodeError, match=r"flat_map returned Row\(word='a', n=1\), a single Row"):
+        run(FlatMap(lambda r: r, "word string"), ("a", 1))
+
+
+def test_flat_map_takes_any_iterable_of_results() -> None:
+    several = FlatMap(lambda r: ((r.word, n) for n in range(r.n)) if r.n < 2 else ((r.word, 7), (r.word, 8)), WORDS)
+    assert run(several, ("a", 1), ("b", 2)).rows() == [("a", 0), ("b", 7), ("b", 8)]
+    assert run(FlatMap(lambda r: map(str, range(r.n)), "w string"), ("a", 2)).rows() == [("0",), ("1",)]
+
+
 def test_a_generator_that_fails_midway_names_its_row() -> None:
     def yields(row: Row) -> Any:
         yield row
