@@ -14,7 +14,10 @@ from cutwater.progress import watch
 
 
 class NobodyRuns:
-    def ask(self, event: Event) -> bool:
+    def ask(self, event: Event) -> object | None:
+        return None
+
+    def may_answer(self, asked: object) -> bool:
         return False
 
     def cancel(self) -> None: ...

@@ -1,5 +1,6 @@
 """What each subtask is told when it reports in: the state it restores and the splits it reads."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,9 +12,13 @@ from cutwater.checkpoint.restore import SubtaskRestore, plan_restore, subtask_re
 from cutwater.checkpoint.storage import CheckpointStorage
 from cutwater.checkpoint.storage_url import open_storage
 from cutwater.checkpoint.stored_tables import RestoredTables, attachments_by_checksum
+from cutwater.connectors.source import Source
 from cutwater.control.messages import Deploy
+from cutwater.errors import CutwaterError, DataError, JobFailed
 from cutwater.flow.ids import SubtaskId
 from cutwater.job.definition import JobDefinition
+from cutwater.operators.user_code import own_line
+from cutwater.rows import shortened
 from cutwater.subtask.setup import SubtaskState
 
 Json = Any
@@ -47,6 +52,16 @@ def deploy_fresh(definition: JobDefinition) -> Deployment:
 def deploy_reserved(definition: JobDefinition, reserved: Mapping[str, Sequence[Json]]) -> Deployment:
     """At most once: no state, and every split goes on behind what was reserved."""
     return Deployment(splits=_deal_splits(definition, reserved))
+
+
+def check_fit(definition: JobDefinition, checkpoint: CompletedCheckpoint, *, allow_non_restored_state: bool) -> None:
+    """Raises RestoreError if ``deploy_restored`` would: asked before anything is given up for this checkpoint."""
+    plan_restore(
+        checkpoint,
+        definition.shapes(),
+        definition.plan.max_parallelism,
+        allow_non_restored_state=allow_non_restored_state,
+    )
 
 
 def deploy_restored(
@@ -93,11 +108,36 @@ def _deal_splits(
         known = list(reserved.get(vertex.id, ()))
         taken = [entry["split"] for entry in known]
         fresh = [
-            {"split": split, "position": None} for split in source.splits_for(vertex.parallelism) if split not in taken
+            {"split": split, "position": None}
+            for split in _splits_of(vertex.id, source, vertex.parallelism)
+            if split not in taken
         ]
         for number, entry in enumerate([*known, *fresh]):
             dealt.setdefault(SubtaskId(vertex.id, number % vertex.parallelism), []).append(entry)
     return dealt
+
+
+def _splits_of(uid: str, source: Source, parallelism: int) -> list[Json]:
+    try:
+        return [as_stored(split) for split in source.splits_for(parallelism)]
+    except DataError as error:
+        raise DataError(f"source {uid!r}, splits: {error}") from None
+    except CutwaterError:
+        raise
+    except Exception as error:
+        line = own_line(error)
+        at = f" at {line}" if line else ""
+        raise JobFailed(f"source {uid!r}, splits: {type(error).__name__}: {error}{at}") from error
+
+
+def as_stored(split: Json) -> Json:
+    """As a checkpoint gives it back, where a tuple is a list: one split must not have two forms."""
+    try:
+        return json.loads(json.dumps(split))
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"{shortened(split)} is no split: it is not JSON ({error}), and splits are stored in checkpoints"
+        ) from None
 
 
 def state_from(deploy: Deploy) -> SubtaskState:

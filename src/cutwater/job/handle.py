@@ -23,8 +23,11 @@ ENDED = frozenset({"finished", "canceled", "failed", "stopped"})
 class Runner(Protocol):
     """What runs the job; the handle only asks."""
 
-    def ask(self, event: Event) -> bool:
-        """False: no attempt is running that could answer."""
+    def ask(self, event: Event) -> object | None:
+        """Who was asked; None: no attempt is running that could answer."""
+
+    def may_answer(self, asked: object) -> bool:
+        """Whether the attempt that was asked still runs. An attempt may end between a question and its answer."""
 
     def cancel(self) -> None: ...
 
@@ -129,14 +132,12 @@ class Job:
         state = self._state
         until = time.monotonic() + parse_duration("timeout", timeout).total_seconds()
         with state.changed:
-            # Between two attempts nobody can answer: the next one is asked.
-            while not self._runner.ask(event):
-                if state.status in ENDED or time.monotonic() > until:
-                    raise CutwaterError(f"Job {self.name!r} is {state.status}: no checkpoint can be taken.")
-                state.changed.wait(0.05)
-            answered = state.changed.wait_for(
-                lambda: request in state.answers or state.status in ENDED, max(0.0, until - time.monotonic())
-            )
+            asked = None
+            while request not in state.answers and state.status not in ENDED and time.monotonic() < until:
+                # Between two attempts nobody can answer, and one may end before it looked: then the next one is asked.
+                if asked is None or not self._runner.may_answer(asked):
+                    asked = self._runner.ask(event)
+                state.changed.wait(min(0.05, max(0.0, until - time.monotonic())))
             answer = state.answers.pop(request, None)
         match answer:
             case CheckpointInfo():
@@ -144,7 +145,7 @@ class Job:
             case str():
                 raise CutwaterError(f"Job {self.name!r}: the checkpoint failed: {answer}")
             case None:
-                reason = f"the job is {state.status}" if answered else f"not done after {timeout}"
+                reason = f"the job is {state.status}" if state.status in ENDED else f"not done after {timeout}"
                 self._runner.ask(RequestWithdrawn(request, reason))
                 raise CutwaterError(f"Job {self.name!r}: no checkpoint: {reason}")
 
