@@ -17,13 +17,14 @@ from cutwater.checkpoint.statistics import CheckpointHistory
 from cutwater.config import MemoryStorageSetting
 from cutwater.control.driver_server import ControlServer, PeerLost
 from cutwater.control.keys import AttemptKeys
-from cutwater.control.messages import AbortAttempt, AssignSplits, Hello
+from cutwater.control.messages import AbortAttempt, Hello
 from cutwater.flow.clock import SystemClock
 from cutwater.flow.ids import Attempt, SubtaskId
 from cutwater.flow.seal import Seal
 from cutwater.job.attempt import AttemptDriver, AttemptEvents, RootCause
 from cutwater.job.definition import JobDefinition
 from cutwater.job.deployment import Deployment
+from cutwater.job.discovery import Discovery
 from cutwater.spark.blueprint import Blueprint, pack
 from cutwater.spark.exchange import chain_levels, run_pipelined
 from cutwater.spark.processes import confirm_dead, is_alive, is_here
@@ -35,7 +36,6 @@ HELLO_SECONDS = 90.0
 """Every subtask must report in within this, or Spark accepted the job without having room for it."""
 JOIN_SECONDS = 30.0
 POLL_SECONDS = 0.05
-DISCOVERY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,6 @@ class SparkAttempt:
         self._store = store
         self._attempt = attempt
         self._events = events
-        self._deployment = deployment
         self._asked: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._cancel = threading.Event()
         self._io = _IO()
@@ -150,6 +149,13 @@ class SparkAttempt:
             io=self._io,
             clock=SystemClock(),
             events=events,
+        )
+        self._discovery = Discovery(
+            definition.sources,
+            {uid: definition.plan.vertex(uid).parallelism for uid in definition.sources},
+            deployment,
+            send=self._server.send,
+            log=events.log,
         )
         self._hellos: dict[SubtaskId, Hello] = {}
         self._spark_error: Exception | None = None
@@ -196,7 +202,6 @@ class SparkAttempt:
 
     def _serve(self, job: threading.Thread) -> Outcome:
         began = time.monotonic()
-        discovery = began + DISCOVERY_SECONDS
         driver = self.driver
         while True:
             for report in self._server.receive(self._patience()):
@@ -222,9 +227,8 @@ class SparkAttempt:
             missing = len(self._definition.plan.subtasks) - len(self._hellos)
             if missing and now - began > HELLO_SECONDS:
                 return NoRoom(f"{missing} of {len(self._definition.plan.subtasks)} subtasks never reported in")
-            if now > discovery and driver.started:
-                discovery = now + DISCOVERY_SECONDS
-                self._discover()
+            if driver.started:
+                self._discovery.tick(now)
 
     def _greet(self, subtask: SubtaskId, hello: Hello) -> None:
         """Answered when all are here and written down: should this driver die, the next one knows whom to outlive (rule 30)."""
@@ -283,33 +287,6 @@ class SparkAttempt:
         process = self._hellos.get(subtask)
         pid = f" (pid {process.pid})" if process else ""
         driver.fail(RootCause(f"{subtask}: its Python worker{pid} died or lost its connection to the driver"))
-
-    def _discover(self) -> None:
-        """Ask unbounded sources for new splits, off this thread, and deal them out."""
-        for uid, source in self._definition.sources.items():
-            if source.bounded:
-                continue
-            known = [entry["split"] for entries in self._known(uid).values() for entry in entries]
-
-            def found(splits: Any, uid: str = uid) -> None:
-                if isinstance(splits, Exception):
-                    self._events.log(f"{uid}: looking for new splits failed: {splits}")
-                    return
-                self._assign(uid, splits)
-
-            self._io.submit(lambda source=source, known=known: list(source.discover(known)), found)  # type: ignore[misc]
-
-    def _known(self, uid: str) -> dict[SubtaskId, list[Any]]:
-        return {subtask: entries for subtask, entries in self._deployment.splits.items() if subtask.vertex == uid}
-
-    def _assign(self, uid: str, splits: list[Any]) -> None:
-        width = self._definition.plan.vertex(uid).parallelism
-        known = sum(len(entries) for entries in self._known(uid).values())
-        for number, split in enumerate(splits):
-            subtask = SubtaskId(uid, (known + number) % width)
-            entry = {"split": split, "position": None}
-            self._deployment.splits.setdefault(subtask, []).append(entry)
-            self._server.send(subtask, AssignSplits(uid, (entry,)))
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
