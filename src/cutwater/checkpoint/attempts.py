@@ -10,11 +10,14 @@ from cutwater.flow.ids import Attempt, CheckpointId
 class Base:
     """What the user restored by path: older than all checkpoints of its own that the job has taken since.
 
-    ``after``: the highest id of the job when it was restored. What was committed up to there, the user chose to repeat.
+    ``path`` is absolute: the next driver may run in another folder. ``after``: the highest id of the job when it was
+    restored. What was committed up to there, the user chose to repeat; but not what was visible where it went back to:
+    ``committed`` is the highest checkpoint of the same incarnation whose output is not repeated.
     """
 
     path: str
     after: CheckpointId
+    committed: CheckpointId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,6 @@ def encode_attempt(record: AttemptRecord) -> bytes:
 def decode_attempt(content: bytes) -> AttemptRecord:
     value = json.loads(content)
     accepted = tuple(CheckpointId(each) for each in value["accepted"])
-    base = None if value["base"] is None else Base(value["base"]["path"], CheckpointId(value["base"]["after"]))
+    base = None if value["base"] is None else Base(**value["base"])
     highest = CheckpointId(value["highest_id"])
     return AttemptRecord(Attempt(value["attempt"]), value["incarnation"], accepted, highest, base)

@@ -24,6 +24,7 @@ from cutwater.checkpoint.sequence import claim_next, clean_up, highest_number
 from cutwater.checkpoint.start import CommitBegun, ContinueReserved, Resume, RunEnd, StartFacts, StartFresh
 from cutwater.checkpoint.statistics import CheckpointKind
 from cutwater.checkpoint.storage import CheckpointStorage
+from cutwater.checkpoint.storage_url import folder_of
 from cutwater.checkpoint.verification import open_checkpoint, read_metadata, verify
 from cutwater.errors import CutwaterError, DamagedCheckpoint, RestoreError, StorageError, UncertainWrite
 from cutwater.flow.ids import Attempt, CheckpointId
@@ -80,8 +81,8 @@ class JobStore:
         highest = self._highest_id()
         incarnation = before.incarnation if before is not None and goes_on else str(uuid.uuid4())
         match start:
-            case Resume(path=str(path), goes_back=True):
-                record = AttemptRecord(attempt, incarnation, (), highest, Base(path, highest))
+            case Resume(path=str(path), committed=committed):
+                record = AttemptRecord(attempt, incarnation, (), highest, Base(folder_of(path), highest, committed))
             case _ if before is not None and goes_on:
                 survey = self.survey()
                 accepted = sorted([each.id for each in survey.completed] + [each.id for each in survey.damaged])
@@ -126,13 +127,24 @@ class JobStore:
         content = json.dumps({"attempt": record.attempt, "end": end.value}).encode()
         self.storage.put(self.layout.ended(record.incarnation), content)
 
-    def facts(self, restore: str, *, all_sinks_idempotent: bool, on_damaged: OnDamaged) -> StartFacts:
-        """For ``choose_start``."""
+    def facts(
+        self,
+        restore: str,
+        *,
+        all_sinks_idempotent: bool,
+        on_damaged: OnDamaged,
+        check_fit: Callable[[CompletedCheckpoint], object] = lambda _: None,
+    ) -> StartFacts:
+        """For ``choose_start``. A path is verified here and must pass ``check_fit``, which raises RestoreError: once it is
+        started from, the job's own checkpoints are void."""
         record, survey = self.record(), self.survey()
         requested, problem = None, None
         if restore not in ("auto", "latest", "fresh"):
             try:
-                requested = open_checkpoint(restore)[1]
+                place, found = open_checkpoint(restore)
+                check_fit(found)
+                verify(place, found)
+                requested = found
             except CutwaterError as error:
                 problem = f"restore={restore!r}: {error}"
         return StartFacts(
@@ -233,6 +245,16 @@ class JobStore:
             return open_checkpoint(candidate.path)
         return self.storage, read_metadata(self.storage, self.layout.checkpoint_folder(candidate.id))
 
+    def begin_restore(self, candidate: Candidate) -> tuple[CheckpointStorage, CompletedCheckpoint]:
+        """``open`` for an attempt that restores it: its sinks commit what it lists, so first that is written down (rule 31).
+
+        What stands elsewhere needs no note: a savepoint that stopped the job has one, and nothing is older than a base.
+        """
+        storage, checkpoint = self.open(candidate)
+        if candidate.path is None and checkpoint.has_committables():
+            self.commit_began(candidate.id)
+        return storage, checkpoint
+
     def delete_checkpoints(self, checkpoints: Sequence[CheckpointId]) -> None:
         """Aborted or subsumed ones, in the order given; each becomes invisible before it becomes incomplete. Repeatable.
 
@@ -261,16 +283,17 @@ class JobStore:
         clean_up(self.storage, self.layout.commits, checkpoint)
 
     def commit_begun(self) -> CommitBegun | None:
-        """The highest checkpoint whose output may be visible, unless this attempt was started to go back behind it."""
+        """The highest checkpoint whose output may be visible, except what the user chose to repeat by going back."""
         highest = CheckpointId(highest_number(self.storage, self.layout.commits))
         record = self.record()
-        if highest == 0 or record is None:
+        if record is None:
             return None
-        value = self._decoded(self.layout.commit(highest), json.loads)
-        repeated = record.base is not None and highest <= record.base.after
-        if value["incarnation"] != record.incarnation or repeated:
-            return None
-        return CommitBegun(highest, value["path"])
+        before = record.base.committed if record.base is not None else None
+        if highest > (record.base.after if record.base is not None else 0):
+            value = self._decoded(self.layout.commit(highest), json.loads)
+            if value["incarnation"] == record.incarnation:
+                return CommitBegun(highest, value["path"])
+        return None if before is None else CommitBegun(before)
 
     # --- output and positions that the driver keeps -------------------------------------------------------------------
 

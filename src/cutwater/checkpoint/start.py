@@ -58,13 +58,14 @@ class StartFresh:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """``path`` None: the job's own latest checkpoint. ``goes_back``: the user named the path, so the job's own checkpoints
-    become void; without ``new_incarnation`` it was one of them."""
+    """``path`` None: the job's own latest checkpoint, which ``JobStore.find_restorable`` verifies and knows the place of.
+    Else the user named it, so the job's own checkpoints become void; without ``new_incarnation`` it was one of them, and
+    ``committed`` is what may be visible up to there."""
 
     checkpoint: CheckpointId
     path: str | None = None
-    goes_back: bool = False
     new_incarnation: bool = False
+    committed: CheckpointId | None = None
     warning: str | None = field(default=None, compare=False)
 
 
@@ -122,10 +123,10 @@ def _resume_latest(facts: StartFacts) -> Resume | None:
     latest = max(facts.completed + facts.damaged, default=None)
     stopped = facts.commit
     if stopped is not None and stopped.path is not None and (latest is None or stopped.checkpoint > latest):
-        return Resume(stopped.checkpoint, stopped.path)
+        return Resume(stopped.checkpoint)
     if latest is not None:
         return Resume(latest)
-    return None if facts.base is None else Resume(facts.base.after, facts.base.path)
+    return None if facts.base is None else Resume(facts.base.after)
 
 
 def _start_from_path(path: str, facts: StartFacts) -> Start:
@@ -133,13 +134,21 @@ def _start_from_path(path: str, facts: StartFacts) -> Start:
     if wanted is None:
         return RefuseStart(facts.request_problem or f"restore={path!r}: there is no checkpoint.")
     if wanted.job != facts.job or wanted.incarnation != facts.incarnation:
-        return Resume(wanted.id, path, goes_back=True, new_incarnation=True)
+        return Resume(wanted.id, path, new_incarnation=True)
+    committed = _visible_after(wanted, facts.commit)
     if facts.commit is None or facts.commit.checkpoint <= wanted.id or facts.all_sinks_idempotent:
-        return Resume(wanted.id, path, goes_back=True)
+        return Resume(wanted.id, path, committed=committed)
     twice = f"output of checkpoints {wanted.id + 1} to {facts.commit.checkpoint} may be written twice"
     if facts.on_damaged == "fallback":
-        return Resume(wanted.id, path, goes_back=True, warning=f"on_damaged='fallback': {twice}.")
+        return Resume(wanted.id, path, committed=committed, warning=f"on_damaged='fallback': {twice}.")
     return RefuseStart(
         f"restore={path!r} goes back to checkpoint {wanted.id}, but checkpoint {facts.commit.checkpoint} may have been committed: "
         f"{twice}. Restore a newer one, or set on_damaged='fallback' to accept duplicates."
     )
+
+
+def _visible_after(restored: CompletedCheckpoint, commit: CommitBegun | None) -> CheckpointId | None:
+    """The highest checkpoint up to ``restored`` whose output may be visible: restoring commits what it lists."""
+    if restored.has_committables() or (commit is not None and commit.checkpoint > restored.id):
+        return restored.id
+    return None if commit is None else commit.checkpoint

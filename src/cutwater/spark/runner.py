@@ -16,7 +16,6 @@ from cutwater.checkpoint.events import Event, RequestId
 from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.start import ContinueReserved, RefuseStart, Resume, RunEnd, StartFresh, choose_start
 from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointStatus, SubtaskCheckpointInfo
-from cutwater.checkpoint.verification import open_checkpoint
 from cutwater.config import CheckpointMode, OnCancel
 from cutwater.connectors.spark_table import SparkTable
 from cutwater.control.messages import Hello, Progress
@@ -24,7 +23,7 @@ from cutwater.errors import CutwaterError, JobFailed, RestoreError, StorageError
 from cutwater.flow.ids import CheckpointId, SubtaskId
 from cutwater.job.attempt import RootCause
 from cutwater.job.definition import JobDefinition
-from cutwater.job.deployment import Deployment, deploy_fresh, deploy_reserved, deploy_restored
+from cutwater.job.deployment import Deployment, check_fit, deploy_fresh, deploy_reserved, deploy_restored
 from cutwater.job.handle import JobState
 from cutwater.job.result import JobResult
 from cutwater.restart import AttemptFailure, GiveUp, RestartAfter
@@ -76,7 +75,7 @@ class SparkRunner(threading.Thread):
         self._lock = store.lock()
         try:
             self._start = self._choose_start(restore)
-            if isinstance(self._start, Resume) and not self._start.goes_back:
+            if isinstance(self._start, Resume) and self._start.path is None:
                 # Checkpoints of the driver before are this job's own: retention goes on where it stood.
                 state.history.adopt(each.id for each in store.completed())
         except BaseException:
@@ -85,12 +84,14 @@ class SparkRunner(threading.Thread):
 
     # --- asked from other threads -------------------------------------------------------------------------------------
 
-    def ask(self, event: Event) -> bool:
+    def ask(self, event: Event) -> object | None:
         attempt = self._attempt
-        if attempt is None:
-            return False
-        attempt.ask(event)
-        return True
+        if attempt is not None:
+            attempt.ask(event)
+        return attempt
+
+    def may_answer(self, asked: object) -> bool:
+        return self._attempt is asked
 
     def cancel(self) -> None:
         self._canceled.set()
@@ -135,6 +136,8 @@ class SparkRunner(threading.Thread):
 
     def run(self) -> None:
         began = time.monotonic()
+        for notice in self._definition.notices:
+            self.log(notice)
         try:
             status = self._run_attempts()
         except JobFailed as failure:
@@ -212,6 +215,9 @@ class SparkRunner(threading.Thread):
             restore,
             all_sinks_idempotent=self._definition.all_sinks_idempotent,
             on_damaged=on_damaged,  # type: ignore[arg-type]  # the enum's values are the literals
+            check_fit=lambda found: check_fit(
+                self._definition, found, allow_non_restored_state=self._allow_non_restored_state
+            ),
         )
         start = choose_start(restore, facts)
         if isinstance(start, RefuseStart):
@@ -221,7 +227,7 @@ class SparkRunner(threading.Thread):
         return start
 
     def _deploy(self, start: StartFresh | Resume | ContinueReserved | None) -> Deployment:
-        """What this attempt's subtasks start from. Later attempts look for the latest checkpoint themselves."""
+        """What this attempt's subtasks start from. The path that a user restored is the only one of its attempt to find."""
         self._materialise_tables()
         checkpointing = self._definition.checkpointing
         moved_by_failed, self._moved_before = self._moved_before + self._moved_by_attempt(), Moved()
@@ -230,23 +236,20 @@ class SparkRunner(threading.Thread):
         if checkpointing.mode is CheckpointMode.AT_MOST_ONCE:
             self._moved_before = moved_by_failed
             return deploy_reserved(self._definition, self._store.reservations())
-        if isinstance(start, Resume) and start.path is not None:
-            storage, checkpoint = open_checkpoint(start.path)
-        else:
-            found = self._store.find_restorable(
-                all_sinks_idempotent=self._definition.all_sinks_idempotent,
-                on_damaged=checkpointing.on_damaged.value,
-            )
-            match found:
-                case NothingToRestore():
-                    return deploy_fresh(self._definition)
-                case RefuseRestore(report):
-                    raise JobFailed(report)
-                case FallBack(to, warning, _):
-                    self.log(warning)
-                case RestoreLatest(to):
-                    pass
-            storage, checkpoint = self._store.open(to)
+        found = self._store.find_restorable(
+            all_sinks_idempotent=self._definition.all_sinks_idempotent,
+            on_damaged=checkpointing.on_damaged.value,
+        )
+        match found:
+            case NothingToRestore():
+                return deploy_fresh(self._definition)
+            case RefuseRestore(report):
+                raise JobFailed(report)
+            case FallBack(to, warning, _):
+                self.log(warning)
+            case RestoreLatest(to):
+                pass
+        storage, checkpoint = self._store.begin_restore(to)
         self._moved_before = self._moved_at.get(checkpoint.id, Moved())
         self._state.detail = f"from checkpoint {checkpoint.id}"
         self.log(f"restoring checkpoint {checkpoint.id}")

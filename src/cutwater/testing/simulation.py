@@ -136,7 +136,7 @@ class Simulation:
         found = self.store.find_restorable(all_sinks_idempotent=False, on_damaged="fail")
         if not isinstance(found, RestoreLatest):
             return deploy_fresh(self._definition)
-        storage, checkpoint = self.store.open(found.to)
+        storage, checkpoint = self.store.begin_restore(found.to)
         return deploy_restored(self._definition, storage, checkpoint, allow_non_restored_state=False)
 
     def _deploy(self, subtask: SubtaskId, level: int, partition: int) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from cutwater.checkpoint.attachments import adopt_attachments, attachments_of
+from cutwater.checkpoint.completed import CompletedCheckpoint
 from cutwater.checkpoint.damage import FallBack, NothingToRestore, RefuseRestore, RestoreLatest
 from cutwater.checkpoint.file_storage import FileStorage
 from cutwater.checkpoint.job_store import JobStore
@@ -14,7 +15,7 @@ from cutwater.checkpoint.snapshot import StoredOperator, StoredTable, SubtaskSna
 from cutwater.checkpoint.start import ContinueReserved, RefuseStart, Resume, RunEnd, StartFresh, choose_start
 from cutwater.checkpoint.statistics import CheckpointKind
 from cutwater.checkpoint.storage import CheckpointStorage
-from cutwater.errors import DamagedCheckpoint, StorageError, StorageInUse, UncertainWrite
+from cutwater.errors import DamagedCheckpoint, RestoreError, StorageError, StorageInUse, UncertainWrite
 from cutwater.flow.ids import CheckpointId
 from tests.unit.checkpoint.checkpoints import completed, publish_next, with_one_table
 
@@ -267,7 +268,7 @@ def test_a_path_of_another_job_makes_a_new_incarnation_which_restarts_from_the_p
     mine = running(files)
     publish_next(mine)
     decision = start(files, path)
-    assert decision == Resume(CheckpointId(900), path, goes_back=True, new_incarnation=True)
+    assert decision == Resume(CheckpointId(900), path, new_incarnation=True)
     store = JobStore(files, "job")
     store.acquire_attempt(decision)
     assert store.completed() == ()
@@ -292,7 +293,7 @@ def test_going_back_to_an_own_older_checkpoint_voids_the_newer_ones(files: FileS
         publish_next(store)
     path = f"{files.root}/job/chk-1"
     decision = start(files, path)
-    assert decision == Resume(CheckpointId(1), path, goes_back=True)
+    assert decision == Resume(CheckpointId(1), path)
     again = JobStore(files, "job")
     record = again.acquire_attempt(decision)
     before = store.record()
@@ -339,7 +340,7 @@ def test_a_job_stopped_with_a_savepoint_resumes_from_it_even_if_the_driver_died_
     place = FileStorage(str(tmp_path / "sp"))
     store.publish(with_one_table(place, "", id, record.incarnation, 1, kind=CheckpointKind.SAVEPOINT), place)
     store.commit_began(id, place.root)
-    assert start(files) == Resume(id, place.root)
+    assert start(files) == Resume(id)
     again = running(files)
     found = find(again)
     assert isinstance(found, RestoreLatest)
@@ -482,3 +483,101 @@ def test_tables_that_came_as_attachments_are_put_away_and_found_again() -> None:
     assert attachments_of(storage, [*kept, kept[0]]) == tuple(contents)
     with pytest.raises(StorageError, match=r"'s1' of v\[0\] came without"):
         adopt_attachments(storage, "job/chk-2", snapshot, contents[:1])
+
+
+# --- what restoring makes visible, and what a path does to the job's own checkpoints ----------------------------------
+
+
+def publish_with_output(store: JobStore) -> CheckpointId:
+    record = store.record()
+    assert record is not None
+    id = store.reserve_id()
+    inline = {"committables": [{"checkpoint": int(id), "value": {"file": f"part-{id}"}}]}
+    snapshot = SubtaskSnapshot("out", 0, False, (StoredOperator("out", inline, ()),))
+    folder = store.layout.checkpoint_folder(id)
+    checkpoint = completed(
+        id, incarnation=record.incarnation, attempt=record.attempt, folder=folder, snapshots=(snapshot,)
+    )
+    assert isinstance(store.publish(checkpoint), Published)
+    return id
+
+
+def test_output_that_a_restore_commits_is_never_fallen_behind(storage: CheckpointStorage) -> None:
+    store = running(storage)
+    publish_next(store)
+    second = publish_with_output(store)  # and the driver dies before anybody hears of it
+    again = running(storage)
+    found = find(again)
+    assert isinstance(found, RestoreLatest)
+    again.begin_restore(found.to)
+    damage(storage, second, "metadata.json")
+    assert isinstance(find(running(storage)), RefuseRestore)
+
+
+def test_output_that_a_restored_path_commits_is_never_gone_behind(files: FileStorage) -> None:
+    store = running(files)
+    publish_next(store)
+    publish_with_output(store)
+    publish_next(store)
+    JobStore(files, "job").acquire_attempt(start(files, f"{files.root}/job/chk-2"))  # type: ignore[arg-type]
+    assert isinstance(start(files, f"{files.root}/job/chk-2"), Resume)
+    refused = start(files, f"{files.root}/job/chk-1")
+    assert isinstance(refused, RefuseStart)
+    assert "checkpoint 2 may have been committed" in refused.reason
+
+
+def test_the_path_that_a_job_once_restored_is_not_gone_back_to_past_a_committed_checkpoint_that_is_lost(
+    files: FileStorage, tmp_path: Path
+) -> None:
+    place = FileStorage(str(tmp_path / "elsewhere"))
+    other = JobStore(place, "other")
+    record = other.acquire_attempt()
+    other.publish(with_one_table(place, "other/chk-900", 900, record.incarnation, 1, job="other"))
+    store = JobStore(files, "job")
+    store.acquire_attempt(start(files, f"{place.root}/other/chk-900"))  # type: ignore[arg-type]
+    own, _ = publish_next(store)
+    store.commit_began(own)
+    store.delete_checkpoints([own])
+    assert start(files) == Resume(CheckpointId(0))  # no path: what may be restored is looked for, and refused
+    refused = find(running(files))
+    assert isinstance(refused, RefuseRestore)
+    assert f"checkpoint {own}: it is missing, and its output may be visible" in refused.report
+
+
+def test_a_damaged_path_is_refused_before_the_own_checkpoints_are_given_up_for_it(files: FileStorage) -> None:
+    store = running(files)
+    for _ in range(2):
+        publish_next(store)
+    damage(files, 1, ".arrow")
+    refused = start(files, f"{files.root}/job/chk-1")
+    assert isinstance(refused, RefuseStart)
+    assert "sha256" in refused.reason
+    assert start(files) == Resume(CheckpointId(2))
+
+
+def test_a_path_that_does_not_fit_the_program_is_refused_before_the_own_checkpoints_are_given_up_for_it(
+    files: FileStorage,
+) -> None:
+    store = running(files)
+    publish_next(store)
+    path = f"{files.root}/job/chk-1"
+
+    def misfit(checkpoint: CompletedCheckpoint) -> None:
+        raise RestoreError(f"checkpoint {checkpoint.id} holds state that this program has no operator for")
+
+    facts = store.facts(path, all_sinks_idempotent=False, on_damaged="fail", check_fit=misfit)
+    refused = choose_start(path, facts)
+    assert isinstance(refused, RefuseStart)
+    assert "no operator for" in refused.reason
+
+
+def test_a_relative_path_is_found_again_from_another_folder(
+    files: FileStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = running(files)
+    publish_next(store)
+    monkeypatch.chdir(tmp_path)
+    JobStore(files, "job").acquire_attempt(start(files, "root/job/chk-1"))  # type: ignore[arg-type]
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    assert isinstance(find(running(files)), RestoreLatest)

@@ -23,7 +23,7 @@ def test_auto_takes_the_latest_even_if_its_metadata_is_damaged() -> None:
 def test_auto_prefers_an_own_checkpoint_to_the_path_the_job_once_restored() -> None:
     base = Base("/sp", ONE)
     assert choose_start("auto", replace(CRASHED, base=base)) == Resume(TWO)
-    assert choose_start("auto", replace(CRASHED, base=base, completed=())) == Resume(ONE, "/sp")
+    assert choose_start("auto", replace(CRASHED, base=base, completed=())) == Resume(ONE)
 
 
 def test_latest_resumes_also_after_a_run_that_finished() -> None:
@@ -39,7 +39,7 @@ def test_latest_without_a_checkpoint_says_where_it_looked_and_what_to_do() -> No
 
 
 def test_a_savepoint_that_stopped_the_job_outranks_older_checkpoints_only() -> None:
-    assert choose_start("auto", replace(CRASHED, commit=CommitBegun(THREE, "/sp"))) == Resume(THREE, "/sp")
+    assert choose_start("auto", replace(CRASHED, commit=CommitBegun(THREE, "/sp"))) == Resume(THREE)
     assert choose_start("auto", replace(CRASHED, commit=CommitBegun(ONE, "/sp"))) == Resume(TWO)
 
 
@@ -59,7 +59,7 @@ def test_an_older_path_of_the_same_incarnation_is_guarded_by_the_commits(
     decision = choose_start("/c/job/chk-1", known)
     assert isinstance(decision, RefuseStart) == refused
     if isinstance(decision, Resume):
-        assert decision.goes_back
+        assert decision.path == "/c/job/chk-1"
         assert not decision.new_incarnation
         assert (decision.warning is not None) == ("on_damaged" in facts)
 
@@ -67,4 +67,19 @@ def test_an_older_path_of_the_same_incarnation_is_guarded_by_the_commits(
 def test_a_path_of_another_incarnation_is_free_and_makes_a_new_one() -> None:
     foreign = completed(1, incarnation="i-0")
     decision = choose_start("/x", replace(CRASHED, requested=foreign, commit=CommitBegun(TWO)))
-    assert decision == Resume(ONE, "/x", goes_back=True, new_incarnation=True)
+    assert decision == Resume(ONE, "/x", new_incarnation=True)
+
+
+def test_going_back_remembers_what_stays_committed_so_that_nobody_goes_behind_it_later() -> None:
+    wanted = completed(2, incarnation="i-1")
+    beyond = choose_start(
+        "/c/job/chk-2", replace(CRASHED, requested=wanted, commit=CommitBegun(THREE), on_damaged="fallback")
+    )
+    assert isinstance(beyond, Resume)
+    assert beyond.committed == TWO
+    before = choose_start("/c/job/chk-2", replace(CRASHED, requested=wanted, commit=CommitBegun(ONE)))
+    assert isinstance(before, Resume)
+    assert before.committed == ONE
+    nothing = choose_start("/c/job/chk-2", replace(CRASHED, requested=wanted))
+    assert isinstance(nothing, Resume)
+    assert nothing.committed is None
