@@ -210,6 +210,14 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class SlowLoop:
+    """The loop has been in one call for ``seconds`` and is still there; ``stack`` says where."""
+
+    seconds: float
+    stack: str
+
+
+@dataclass(frozen=True, slots=True)
 class SubtaskFailed:
     """The root cause, as the user should read it; ``user_line`` is file:line of the user's code, if it was that."""
 
@@ -230,6 +238,6 @@ ToSubtask = (
 )  # fmt: skip
 ToDriver = (
     Hello | Running | Acknowledge | Decline | InputEnded | Committed | RequestPause | RequestResume | ReservePositions
-    | CollectedRows | PrintedLines | Progress | SubtaskFailed | Goodbye
+    | CollectedRows | PrintedLines | Progress | SlowLoop | SubtaskFailed | Goodbye
 )  # fmt: skip
 Message = ToSubtask | ToDriver

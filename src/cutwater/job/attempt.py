@@ -126,6 +126,10 @@ class AttemptDriver:
                 self._send(self._definition.plan.sender_of[channel], say.ResumeChannel(channel))
             case say.ReservePositions(number, positions):
                 self._reserve(subtask, number, positions)
+            case say.SlowLoop(seconds, stack):
+                self._events.log(
+                    f"{subtask} has been in one call for {seconds:.0f} s; checkpoints wait for it. It is here:\n{stack}"
+                )
             case say.PrintedLines(lines):
                 self._events.printed(lines)
             case say.Progress():
@@ -294,7 +298,10 @@ class AttemptDriver:
             if isinstance(outcome, Exception):
                 self.fail(RootCause(f"Rows of collect ({uid}) could not be stored: {outcome}"))
 
-        self._io.submit(lambda: self._store.append_collected(uid, checkpoint, writer, rows), stored)
+        if self._definition.checkpointing is None:
+            self._io.submit(lambda: self._store.append_collected_whole(uid, writer, rows), stored)
+        else:
+            self._io.submit(lambda: self._store.append_collected(uid, checkpoint, writer, rows), stored)
 
     def _reserve(self, subtask: SubtaskId, number: int, positions: Json) -> None:
         def stored(outcome: Any) -> None:

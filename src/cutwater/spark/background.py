@@ -4,6 +4,8 @@ import queue
 import threading
 from collections.abc import Callable
 
+from cutwater.errors import ControlError
+
 STOP_SECONDS = 2.0
 """How long a failed subtask waits for these threads before it closes what they may be using."""
 
@@ -42,7 +44,9 @@ class _Worker(threading.Thread):
 class BackgroundThreads:
     """The subtask's Background: a snapshot thread and a commit thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, may_commit: Callable[[], bool]) -> None:
+        """``may_commit``: whether this process still has the right to touch the outside world."""
+        self._may_commit = may_commit
         self._failed: Callable[[BaseException], None] = lambda error: None
         self._snapshots = _Worker("cutwater-snapshot", self._report)
         self._commits = _Worker("cutwater-commit", self._report)
@@ -57,7 +61,13 @@ class BackgroundThreads:
         self._snapshots.submit(work)
 
     def commit(self, work: Callable[[], None]) -> None:
-        self._commits.submit(work)
+        self._commits.submit(lambda: self._commit(work))
+
+    def _commit(self, work: Callable[[], None]) -> None:
+        """A process that stood still past its lease wakes up beside its successor: it must not commit any more (rule 30)."""
+        if not self._may_commit():
+            raise ControlError("The lease was lost: another attempt commits what is prepared.")
+        work()
 
     def finish(self) -> None:
         self._snapshots.finish()

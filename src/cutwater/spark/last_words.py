@@ -1,6 +1,8 @@
-"""What a failing subtask still does: it closes what it opened, and tells the driver why it failed."""
+"""What a failing subtask still does: it closes what it opened, and tells the driver why it failed. And what a slow one does."""
 
+import sys
 import threading
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -8,6 +10,7 @@ from cutwater.errors import UserCodeError
 from cutwater.operators.user_code import own_line
 from cutwater.subtask.chain import OperatorFailure
 
+SHOWN_CALLS = 6
 CLOSE_SECONDS = 5.0
 """How long the driver may wait to hear of a failure, because user code is being closed."""
 
@@ -41,6 +44,12 @@ def close_then_tell(close: Callable[[], None], tell: Callable[[], None], seconds
     close()
     late.cancel()
     telling()
+
+
+def stack_of(thread: int) -> str:
+    """Where a living thread is: its innermost calls."""
+    frame = sys._current_frames().get(thread)
+    return "".join(traceback.format_stack(frame)[-SHOWN_CALLS:]) if frame is not None else ""
 
 
 class _Once:

@@ -4,6 +4,7 @@ import os
 import queue
 import socket
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from cutwater.control.messages import (
     Hello,
     Message,
     PrintedLines,
+    SlowLoop,
     SubtaskFailed,
     ToDriver,
 )
@@ -36,8 +38,8 @@ from cutwater.graph.plan import RelayPlace, SubtaskPlace
 from cutwater.job.deployment import state_from
 from cutwater.spark.background import BackgroundThreads
 from cutwater.spark.blueprint import Blueprint, unpack
-from cutwater.spark.last_words import close_then_tell, told
-from cutwater.spark.transport import ExchangeReader, ExchangeWriter, relay_rows
+from cutwater.spark.last_words import close_then_tell, stack_of, told
+from cutwater.spark.transport import ExchangeBroken, ExchangeReader, ExchangeWriter, relay_rows
 from cutwater.state.frozen import FrozenTable
 from cutwater.subtask.operator_subtask import OperatorSubtask
 from cutwater.subtask.relay import Relay
@@ -121,14 +123,14 @@ class SubtaskTask:
             self._on_message,
             lease=f"{blueprint.lease_seconds}s",
         )
-        threads = BackgroundThreads()
+        threads = BackgroundThreads(client.holds_lease)
         try:
             client.send(Hello(socket.gethostname(), os.getpid(), psutil.Process().create_time()))
             subtask = self._make_subtask(client.send, threads)
             threads.report_to(subtask.mailbox.fail)
             self._start_reader(iterator, subtask)
             subtask.open(_Port(client.send))
-            threading.Thread(target=self._report, args=(subtask, client), daemon=True).start()
+            threading.Thread(target=self._report, args=(subtask, client, threading.get_ident()), daemon=True).start()
             yield from self._drive(subtask)
             self._wait_for_end_of_input()
             threads.finish()
@@ -136,7 +138,7 @@ class SubtaskTask:
             client.send(subtask.progress())
             client.send(Goodbye())
             client.flush(5.0)
-        except (_ExchangeFailed, GeneratorExit) as error:
+        except (ExchangeBroken, GeneratorExit) as error:
             # Spark fails the job by itself and knows why; this subtask only saw the consequence.
             self._close_after(error, threads)
             raise
@@ -200,7 +202,7 @@ class SubtaskTask:
             iterator,
             receiver,
             subtask.mailbox.changed,
-            lambda error: subtask.mailbox.fail(error if isinstance(error, ControlError) else _ExchangeFailed(error)),
+            subtask.mailbox.fail,
             self._seal,
         )
         self._reader.start()
@@ -218,10 +220,14 @@ class SubtaskTask:
         if self._reader is not None:
             self._reader.join()
 
-    def _report(self, subtask: Subtask, client: ControlClient) -> None:
+    def _report(self, subtask: Subtask, client: ControlClient, loop: int) -> None:
+        """``loop`` is the thread that runs the subtask's loop."""
         while not self._done.wait(REPORT_SECONDS):
+            slow = subtask.gap.newly_slow(time.monotonic())
             try:
                 client.send(subtask.progress())
+                if slow is not None:
+                    client.send(SlowLoop(slow, stack_of(loop)))
             except ControlError:
                 return
 
@@ -233,14 +239,6 @@ class SubtaskTask:
             client.flush(2.0)
         except ControlError:
             return
-
-
-class _ExchangeFailed(Exception):
-    """The exchange broke under the reader: some other task failed first."""
-
-    def __init__(self, cause: BaseException) -> None:
-        super().__init__(str(cause))
-        self.__cause__ = cause
 
 
 class _NoInput:

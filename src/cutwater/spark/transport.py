@@ -44,6 +44,10 @@ class ExchangeWriter:
             yield to_exchange(gathered)
 
 
+class ExchangeBroken(Exception):
+    """Nothing more comes off the exchange: some other task failed first, and Spark knows why."""
+
+
 class ExchangeReader(threading.Thread):
     """Takes rows off Spark's one iterator and offers them until they are taken: back pressure reaches the sender this way.
 
@@ -67,11 +71,21 @@ class ExchangeReader(threading.Thread):
 
     def run(self) -> None:
         try:
-            for batch in self._iterator:
+            for batch in self._batches():
                 for row in from_exchange(batch):
                     self._offer(row if self._seal is None else self._seal.open(row))
         except BaseException as error:
             self._failed(error)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        while True:
+            try:
+                batch = next(self._iterator)
+            except StopIteration:
+                return
+            except BaseException as error:
+                raise ExchangeBroken(str(error)) from error
+            yield batch
 
     def _offer(self, row: Row) -> None:
         while not self._receiver.offer(row):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from cutwater.errors import StorageError
 from cutwater.flow.envelope import Row
 
 
@@ -26,7 +27,14 @@ class HeldQueue:
         if self.bytes - self._spilled <= self._memory_limit or size == 0:
             self._rows.append((row, None, size))
             return
-        offset = self._write(row.payload)
+        try:
+            offset = self._write(row.payload)
+        except OSError as error:
+            where = self._folder or tempfile.gettempdir()
+            raise StorageError(
+                f"Rows that wait for a barrier cannot be kept in {where}: {error.strerror or error}. Make room there, or set "
+                "TMPDIR for Spark's executors to another folder."
+            ) from error
         row.payload = pa.py_buffer(b"")
         self._rows.append((row, offset, size))
 

@@ -62,7 +62,7 @@ class Subtask(ABC):
         self._chain = Chain(setup.vertex, self._outputs.sends())
         self._snapshotting = Snapshotting(setup.subtask, writer, clock, send, self.mailbox.fail)
         self._pace = Pace(setup.limits.slice_seconds, setup.limits.max_slice_rows)
-        self._gap = LoopGap()
+        self.gap = LoopGap()
         self._ended = False
         self._stands_still = False
         """Waits for a paused channel to be resumed."""
@@ -209,7 +209,7 @@ class Subtask(ABC):
             start_delay=max(0.0, seen_at - triggered_at),
             alignment=alignment,
             sync=self._clock.monotonic() - began,
-            longest_gap=self._gap.take(),
+            longest_gap=self.gap.take(),
         )
         self.mailbox.cut(checkpoint)
         cut = FrozenCut(checkpoint, self._ended, frozen, times, self.records_in, self._chain.records_written)
@@ -233,7 +233,7 @@ class Subtask(ABC):
         return Progress(
             records_in=self.records_in,
             records_out=self._outputs.records_out,
-            longest_gap=self._gap.longest,
+            longest_gap=self.gap.longest,
             held_bytes=self.held_bytes,
             inbox_bytes=self.inbox_bytes,
             records_written=self._chain.records_written,
@@ -252,11 +252,9 @@ class Subtask(ABC):
 
     def _slice(self, rows: int, process: Callable[[], None]) -> None:
         """One slice, measured: its length sets the next one's, and the longest is what a trigger may wait for."""
-        began = self._clock.monotonic()
+        self.gap.enter(self._clock.monotonic())
         process()
-        seconds = self._clock.monotonic() - began
-        self._pace.observe(rows, seconds)
-        self._gap.longest = max(self._gap.longest, seconds)
+        self._pace.observe(rows, self.gap.leave(self._clock.monotonic()))
         self.records_in += rows
 
     def _context(self, uid: str, name: str, own: KeyGroupRange, driver: DriverPort) -> OperatorContext:

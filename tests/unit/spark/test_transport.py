@@ -10,7 +10,7 @@ from cutwater.flow.envelope import Row, RowKind, from_exchange, pad_row, to_exch
 from cutwater.flow.ids import ChannelId
 from cutwater.flow.seal import Seal
 from cutwater.flow.transport import Emit
-from cutwater.spark.transport import ExchangeReader, ExchangeWriter, relay_rows
+from cutwater.spark.transport import ExchangeBroken, ExchangeReader, ExchangeWriter, relay_rows
 from cutwater.subtask.relay import Relay
 
 
@@ -116,3 +116,22 @@ def test_a_row_that_was_changed_on_the_way_fails_the_subtask() -> None:
     reader.start()
     reader.join(10)
     assert [type(failure) for failure in failures] == [ControlError]
+
+
+def test_an_exchange_that_breaks_is_told_apart_from_a_receiver_that_fails() -> None:
+    """Behind the first stands another task's failure, which Spark reports; the second is this subtask's own."""
+
+    def breaking() -> Iterator[pa.RecordBatch]:
+        yield to_exchange([row(0, 0)])
+        raise OSError("Connection reset by peer")
+
+    class Full(_Receiver):
+        def offer(self, row: Row) -> bool:
+            raise OSError("No space left on device")
+
+    failures = list[BaseException]()
+    for arriving, receiver in ((breaking(), _Receiver()), (iter([to_exchange([row(0, 0)])]), Full())):
+        reader = ExchangeReader(arriving, receiver, threading.Condition(), failures.append)
+        reader.start()
+        reader.join(10)
+    assert [type(failure) for failure in failures] == [ExchangeBroken, OSError]

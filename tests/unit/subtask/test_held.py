@@ -4,9 +4,11 @@ import os
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cutwater.errors import StorageError
 from cutwater.flow.envelope import Row, RowKind, end_row
 from cutwater.flow.ids import ChannelId
 from cutwater.subtask.held import HeldQueue
@@ -66,3 +68,9 @@ def test_rows_without_payload_never_touch_the_disk() -> None:
     queue.append(end_row(0, ChannelId(0), 0, drain=True))
     assert queue.spilled_bytes == 0
     assert [each.kind for each in queue.drain()] == [RowKind.END]
+
+
+def test_a_disk_that_takes_no_held_rows_is_told_with_its_place(tmp_path: Path) -> None:
+    queue = HeldQueue(memory_limit=0, folder=str(tmp_path / "gone"))
+    with pytest.raises(StorageError, match=r"cannot be kept in .*gone: No such file.*set TMPDIR"):
+        queue.append(row(0, b"waits"))

@@ -1,0 +1,43 @@
+"""The threads beside the loop."""
+
+import threading
+
+from cutwater.errors import ControlError
+from cutwater.spark.background import BackgroundThreads
+from cutwater.spark.last_words import stack_of
+
+
+def test_a_process_that_lost_its_lease_commits_nothing_more() -> None:
+    failures: list[BaseException] = []
+    done: list[str] = []
+    lease = {"held": True}
+    threads = BackgroundThreads(lambda: lease["held"])
+    threads.report_to(failures.append)
+
+    def lose_it() -> None:
+        done.append("first")
+        lease["held"] = False
+
+    threads.commit(lose_it)
+    threads.commit(lambda: done.append("second"))
+    threads.snapshot(lambda: done.append("snapshot"))
+    threads.finish()
+    assert sorted(done) == ["first", "snapshot"], "a snapshot harms nobody"
+    assert [type(failure) for failure in failures] == [ControlError]
+
+
+def test_where_a_busy_thread_is_can_be_told() -> None:
+    inside, may_leave = threading.Event(), threading.Event()
+
+    def stuck_in_a_call() -> None:
+        inside.set()
+        may_leave.wait(20)
+
+    busy = threading.Thread(target=stuck_in_a_call)
+    busy.start()
+    assert inside.wait(20)
+    assert busy.ident is not None
+    assert "stuck_in_a_call" in stack_of(busy.ident)
+    may_leave.set()
+    busy.join()
+    assert stack_of(busy.ident) == ""
