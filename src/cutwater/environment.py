@@ -25,6 +25,7 @@ from cutwater.guarantee import refuse_broken_promises
 from cutwater.job.definition import CollectedOutput, JobDefinition
 from cutwater.job.handle import Job, JobState
 from cutwater.job.result import JobResult
+from cutwater.notices import start_notices
 from cutwater.pipeline import Draft, Upstream, checked_parallelism, checked_uid, to_graph
 from cutwater.restart import RestartStrategy, fixed_delay
 from cutwater.schema import arrow_schema, did_you_mean
@@ -131,8 +132,7 @@ class Environment:
 
     def define(self, name: str, parallelism: int) -> JobDefinition:
         """The job, checked as far as that is possible without Spark."""
-        if not isinstance(name, str) or not name:
-            raise ConfigError(f"name={name!r}: a job needs a non-empty name; its checkpoints are found by it.")
+        _check_name(name)
         graph = to_graph(self.drafts, parallelism)
         widest = max(node.parallelism for node in graph.nodes)
         max_parallelism = self.max_parallelism or default_max_parallelism(widest)
@@ -162,6 +162,7 @@ class Environment:
             restart=self.restart,
             checkpointing=self.checkpointing,
             slot_timeout=self.slot_timeout,
+            notices=start_notices(sinks, self.checkpointing, self.restart.longest_delay + self.slot_timeout),
         )
 
     def start(
@@ -175,25 +176,29 @@ class Environment:
         # Spark is imported only when a job runs on it: the simulation and the tests of pipelines do without.
         from cutwater.spark.blueprint import refuse_unshippable
         from cutwater.spark.runner import SparkRunner
-        from cutwater.spark.session import local_session, refuse_unfit
+        from cutwater.spark.session import kept_because, refuse_unfit, runs_on, session_for_job, starting
         from cutwater.spark.slots import refuse_too_few, total_slots
 
         _check_restore(restore)
         definition = self.define(name, self.parallelism or default_parallelism())
         refuse_unshippable(definition)
-        spark = self._spark or local_session(definition.plan.slots_needed)
-        refuse_unfit(spark)
-        if self.parallelism is None:
-            definition = self._fit_into(total_slots(spark), name)
-        refuse_too_few(spark, definition.plan.slots_needed)
         store = JobStore(self._open_storage(), name)
-        history = CheckpointHistory(retained=(), epoch_offset=_epoch_offset())
-        state = JobState(name, history)
-        runner = SparkRunner(
-            spark, definition, store, state, restore=restore, allow_non_restored_state=allow_non_restored_state
-        )
-        job = Job(state, runner)
-        runner.start()
+        with starting:
+            # A DataFrame lives on its session: with one in the pipeline the session stays, large enough or not.
+            tables = any(isinstance(source, SparkTable) for source in definition.sources.values())
+            spark = self._spark or session_for_job(0 if tables else definition.plan.slots_needed)
+            refuse_unfit(spark)
+            if self.parallelism is None:
+                definition = self._fit_into(total_slots(spark), name)
+            refuse_too_few(spark, definition.plan.slots_needed, kept_because(spark) if self._spark is None else None)
+            history = CheckpointHistory(retained=(), epoch_offset=_epoch_offset())
+            state = JobState(name, history)
+            runner = SparkRunner(
+                spark, definition, store, state, restore=restore, allow_non_restored_state=allow_non_restored_state
+            )
+            job = Job(state, runner)
+            runner.start()
+            runs_on(spark, runner)
         return job
 
     def execute(
@@ -233,6 +238,11 @@ class Environment:
                 return MemoryStorage(max_state)
             case str():
                 return open_storage(setting)
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not name:
+        raise ConfigError(f"name={name!r}: a job needs a non-empty name; its checkpoints are found by it.")
 
 
 def _check_restore(restore: object) -> None:

@@ -99,7 +99,7 @@ class FileSink(TwoPhaseCommitSink):
             if pa.types.is_nested(data_type) or pa.types.is_floating(data_type) or pa.types.is_binary(data_type):
                 raise ConfigError(f"{self._name}: partition_by={column!r} is {data_type}; it cannot be a folder's name")
         self._form.check(schema, self._name)
-        self._create_folders()
+        self._refuse_impossible_folders()
 
     def describe(self) -> str:
         return f"{self._name}({self._staging.target})"
@@ -211,21 +211,40 @@ class FileSink(TwoPhaseCommitSink):
         txn.writable[partition] = file  # last in the order of use
         return file
 
+    def _refuse_impossible_folders(self) -> None:
+        """Only looks: a pipeline that is written, explained or tested leaves no folders behind."""
+        target = self._staging.target
+        there = next(folder for folder in target.parents if os.path.exists(folder))
+        if not there.is_dir():
+            raise self._not_writable(f"{there} is a file")
+        for folder in (there, target):
+            if os.path.exists(folder) and not os.access(folder, os.W_OK | os.X_OK):
+                raise self._not_writable(f"{folder} is not writable")
+        if os.path.exists(target):
+            self._refuse_another_file_system(target.parent)
+
     def _create_folders(self) -> None:
         target, root = self._staging.target, self._staging.root
         try:
             self._disk.create_folder(target)
             self._disk.create_folder(root)
-            if target.stat().st_dev != root.stat().st_dev:
-                raise ConfigError(
-                    f"{self._name}: {target} is the root of a file system of its own, so that files staged beside it in "
-                    f"{root} cannot be renamed into it; give a folder below {target}"
-                )
         except OSError as error:
+            raise self._not_writable(f"{error.filename} cannot be created: {error.strerror}") from error
+        self._refuse_another_file_system(root)
+
+    def _refuse_another_file_system(self, beside: Path) -> None:
+        target = self._staging.target
+        if target.stat().st_dev != beside.stat().st_dev:
             raise ConfigError(
-                f"{self._name}: {error.filename} cannot be created: {error.strerror}; files go to {target} and are staged "
-                f"beside it in {root}, so both must be writable"
-            ) from error
+                f"{self._name}: {target} is the root of a file system of its own, so that files staged beside it in "
+                f"{self._staging.root} cannot be renamed into it; give a folder below {target}"
+            )
+
+    def _not_writable(self, problem: str) -> ConfigError:
+        return ConfigError(
+            f"{self._name}: {problem}; files go to {self._staging.target} and are staged beside it in "
+            f"{self._staging.root}, so both must be writable"
+        )
 
     def _loss(self, committable: Json, file: Json) -> str:
         return (

@@ -29,11 +29,9 @@ class SocketSource(Source):
     replayable = False
 
     def __init__(self, host: str, port: int, allow_data_loss: bool) -> None:
-        if not isinstance(host, str) or not host:
-            raise ConfigError(f"socket: host={host!r}; a name or an address is needed")
         if not isinstance(allow_data_loss, bool):
             raise ConfigError(f"socket: allow_data_loss={allow_data_loss!r}; allowed are True and False")
-        self.host, self.port, self.allow_data_loss = host, _checked_port(port), allow_data_loss
+        self.host, self.port, self.allow_data_loss = _checked_host(host), _checked_port(port), allow_data_loss
 
     def splits(self) -> Sequence[Json]:
         return [{"host": self.host, "port": self.port}]
@@ -43,6 +41,12 @@ class SocketSource(Source):
 
     def describe(self) -> str:
         return f"socket({self.host}:{self.port})"
+
+
+def _checked_host(host: object) -> str:
+    if not isinstance(host, str) or not host:
+        raise ConfigError(f"socket: host={host!r}; a name or an address is needed")
+    return host
 
 
 def _checked_port(port: object) -> int:

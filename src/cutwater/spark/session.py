@@ -1,10 +1,12 @@
-"""Our own local session, for users who bring none."""
+"""Our own local session, for users who bring none: started for the first job, and anew for one that needs more slots."""
 
 import atexit
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
@@ -13,14 +15,76 @@ from pyspark.sql import SparkSession
 
 from cutwater.errors import ConfigError, PlanError
 from cutwater.spark.settings import DEFAULT_SLOTS, check_session, spark_conf
+from cutwater.spark.slots import total_slots
+
+starting = threading.Lock()
+"""Held from the choice of a session until the job is known to run on it, so that nobody stops it in between."""
+
+
+@dataclass(slots=True)
+class _OwnSession:
+    """``lent``: somebody outside has it and may have tables or jobs on it, so it stays until they stop it."""
+
+    session: SparkSession
+    lent: bool = False
+    jobs: list[threading.Thread] = field(default_factory=list)
+
+    def is_behind(self, session: SparkSession) -> bool:
+        """Spark makes a new object each time one asks for the active session; their context is the same."""
+        return self.session.sparkContext is session.sparkContext
+
+
+_own: _OwnSession | None = None
 
 
 def local_session(slots_needed: int) -> SparkSession:
-    """The active session if it can run the job, else a new local one with slots enough."""
-    active = SparkSession.getActiveSession()
-    if active is not None:
+    """For somebody to keep: the active session, whatever its size, else a new local one with slots enough."""
+    session = _active() or _start(slots_needed)
+    if _own is not None and _own.is_behind(session):
+        _own.lent = True
+    return session
+
+
+def session_for_job(slots_needed: int) -> SparkSession:
+    """The active session; our own is replaced by a larger one if it is too small and nobody needs it. Under ``starting``."""
+    active = _active()
+    if active is None:
+        return _start(slots_needed)
+    if total_slots(active) >= slots_needed or kept_because(active) is not None:
         return active
-    return open_session(None, {}, slots=max(DEFAULT_SLOTS, slots_needed))
+    active.stop()
+    return _start(slots_needed)
+
+
+def kept_because(session: SparkSession) -> str | None:
+    """Why ``session`` cannot give way to a larger one; None: it can."""
+    if _own is None or not _own.is_behind(session):
+        return "it was not started by Cutwater"
+    _own.jobs = [job for job in _own.jobs if job.is_alive()]
+    if _own.jobs:
+        return f"{_own.jobs[0].name} still runs on it: wait for its end"
+    if _own.lent:
+        return "env.spark gave it out, and what was made with it would be lost: stop() it first"
+    if session.sparkContext.statusTracker().getActiveJobsIds():
+        return "a Spark job still runs on it: wait for its end"
+    return None
+
+
+def runs_on(session: SparkSession, job: threading.Thread) -> None:
+    """``job`` needs ``session`` as long as its thread lives."""
+    if _own is not None and _own.is_behind(session):
+        _own.jobs.append(job)
+
+
+def _active() -> SparkSession | None:
+    """Spark knows the active session by thread; another thread's is as good."""
+    return SparkSession.getActiveSession() or SparkSession._instantiatedSession
+
+
+def _start(slots_needed: int) -> SparkSession:
+    global _own
+    _own = _OwnSession(open_session(None, {}, slots=max(DEFAULT_SLOTS, slots_needed)))
+    return _own.session
 
 
 def open_session(master: str | None, settings: Mapping[str, str], slots: int | None = None) -> SparkSession:

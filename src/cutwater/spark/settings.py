@@ -63,10 +63,7 @@ def spark_conf(master: str | None = None, slots: int | None = None, **conf: str)
 
     ``SparkSession.builder.config(conf=cw.spark_conf("spark://host:7077"))`` makes a session for a cluster.
     """
-    if slots is not None and (isinstance(slots, bool) or not isinstance(slots, int) or slots < 1):
-        raise ConfigError(f"slots={slots!r}: a whole number of at least 1 is needed.")
-    if master is not None and (not isinstance(master, str) or not master):
-        raise ConfigError(f"master={master!r}: a master's URL is needed, like 'spark://host:7077'.")
+    _check(master, slots)
     if master is not None and slots is not None:
         raise ConfigError(f"slots={slots!r} sizes a local master and cannot stand beside master={master!r}.")
     _use_this_python()
@@ -80,6 +77,13 @@ def spark_conf(master: str | None = None, slots: int | None = None, **conf: str)
         dotted = key if key.startswith("spark.") else f"spark.{key.replace('_', '.').removeprefix('spark.')}"
         result.set(dotted, str(value))
     return result
+
+
+def _check(master: object, slots: object) -> None:
+    if slots is not None and (isinstance(slots, bool) or not isinstance(slots, int) or slots < 1):
+        raise ConfigError(f"slots={slots!r}: a whole number of at least 1 is needed.")
+    if master is not None and (not isinstance(master, str) or not master):
+        raise ConfigError(f"master={master!r}: a master's URL is needed, like 'spark://host:7077'.")
 
 
 def is_local(master: object) -> bool:

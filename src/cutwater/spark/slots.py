@@ -22,18 +22,19 @@ def free_slots(spark: SparkSession) -> int:
     return max(0, total_slots(spark) - busy)
 
 
-def refuse_too_few(spark: SparkSession, needed: int) -> None:
-    """Before anything starts: could this session ever run the job?"""
+def refuse_too_few(spark: SparkSession, needed: int, kept_because: str | None = None) -> None:
+    """Before anything starts: could this session ever run the job? ``kept_because``: why no larger one was started."""
     total = total_slots(spark)
     if total >= needed:
         return
     master = spark.sparkContext.master
     advice = (
-        f"Use master local[{needed}] or more (slots are threads, not cores)"
+        f"Use master local[{needed}] or more (slots are threads, not cores), for example with cw.spark_conf(slots={needed})"
         if str(master).startswith("local[")
         else f"Give the session executors with at least {needed} cores in all"
     )
+    kept = f" No larger session was started: {kept_because}." if kept_because else ""
     raise PlanError(
         f"This job needs {needed} slots at the same time, and the session (master {master}) has {total}. "
-        f"{advice}, for example with cw.spark_conf(master=...), or lower the parallelism."
+        f"{advice}, or lower the parallelism.{kept}"
     )

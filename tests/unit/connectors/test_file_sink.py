@@ -46,9 +46,14 @@ def data_files(tmp_path: Path) -> list[Path]:
     return sorted(path for path in (tmp_path / "out").glob("**/*") if path.is_file())
 
 
+def test_writing_the_pipeline_touches_nothing(tmp_path: Path) -> None:
+    parquet_sink(tmp_path / "deep" / "out").check(SCHEMA)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_target_folder_exists_from_the_start_and_is_empty_until_a_commit(tmp_path: Path) -> None:
     sink = parquet_sink(tmp_path / "out")
-    sink.check(SCHEMA)
+    sink.open(context())
     assert (tmp_path / "out").is_dir()
     committable = prepared(sink, context(), 1, [{"n": 1, "word": "a"}])
     assert data_files(tmp_path) == []

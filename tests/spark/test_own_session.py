@@ -1,0 +1,94 @@
+"""The session that Cutwater starts itself, in a process of its own, as there is one session in a process."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.timeout(540)
+
+PROGRAM = """
+import json
+
+import cutwater as cw
+
+told = {}
+
+
+def pipeline(width):
+    env = cw.Environment(parallelism=width)
+    env.read(cw.sequence(5), uid="numbers").rebalance().map(lambda r: r, "value long").uid("same").collect("out")
+    return env
+
+
+def refusal(act):
+    try:
+        act()
+    except cw.ConfigError as error:
+        return str(error)
+
+
+env = pipeline(2)
+env.enable_checkpointing("1s", storage="hdfs://host/checkpoints")
+told["hdfs"] = refusal(lambda: env.execute("far"))
+from pyspark import SparkContext
+
+told["jvm"] = SparkContext._gateway is not None
+
+told["small"] = len(pipeline(2).execute("small").rows("out"))
+endless = cw.Environment(parallelism=1)
+endless.read(cw.sequence(10**12, rate=10), uid="numbers").write(cw.discard(), uid="nowhere")
+job = endless.start("endless")
+told["busy"] = refusal(lambda: pipeline(33).start("large"))
+job.cancel()
+job.wait()
+told["large"] = len(pipeline(33).execute("large").rows("out"))
+
+spark = cw.Environment().spark
+told["slots"] = spark.sparkContext.defaultParallelism
+stream = spark.readStream.format("rate").load()
+told["stream"] = refusal(lambda: cw.Environment().read(stream))
+told["stream table"] = refusal(lambda: cw.spark_table(stream))
+told["lent"] = refusal(lambda: pipeline(60).start("larger"))
+told["alive"] = spark.range(3).count()
+spark.stop()
+print(json.dumps(told))
+"""
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        capture_output=True, text=True, timeout=480, cwd=tmp_path_factory.mktemp("own"), check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    answers: dict[str, object] = json.loads(ran.stdout.splitlines()[-1])
+    return answers
+
+
+def test_a_storage_that_is_not_there_yet_is_refused_before_a_jvm_starts(told: dict[str, object]) -> None:
+    assert "hdfs:// is not supported yet" in str(told["hdfs"])
+    assert told["jvm"] is False
+
+
+def test_a_job_that_needs_more_slots_than_our_own_idle_session_has_gets_a_larger_one(told: dict[str, object]) -> None:
+    assert told["small"] == told["large"] == 5
+    assert told["slots"] == 66
+
+
+def test_a_session_that_a_job_runs_on_stays_and_the_larger_job_is_told_so(told: dict[str, object]) -> None:
+    assert "This job needs 66 slots at the same time, and the session (master local[64]) has 64." in str(told["busy"])
+    assert "No larger session was started: cutwater-endless still runs on it: wait for its end." in str(told["busy"])
+
+
+def test_a_session_that_was_given_out_stays(told: dict[str, object]) -> None:
+    assert "No larger session was started: env.spark gave it out" in str(told["lent"])
+    assert told["alive"] == 3
+
+
+def test_a_streaming_dataframe_is_refused_with_the_way_out(told: dict[str, object]) -> None:
+    assert str(told["stream"]) == str(told["stream table"])
+    assert "a streaming DataFrame has no end" in str(told["stream"])
+    assert "cw.parquet_files(path, watch=True)" in str(told["stream"])
