@@ -301,7 +301,16 @@ class JobStore:
         """Rows of ``collect`` that ``checkpoint`` committed. Idempotent: ``checkpoint`` and ``index`` are those of the subtask
         that wrote the rows, also when another one commits them again after a rescale."""
         incarnation = self._required_record().incarnation
-        name = self.layout.collected_part(incarnation, uid, checkpoint, index)
+        self._append_once(self.layout.collected_part(incarnation, uid, checkpoint, index), uid, checkpoint, index, rows)
+
+    def append_collected_whole(self, uid: str, index: int, rows: bytes) -> None:
+        """All rows of a subtask that runs without checkpoints. They count for this attempt alone: the next begins anew, and
+        its rows come in another order or go to another subtask."""
+        record = self._required_record()
+        name = self.layout.collected_whole(record.incarnation, uid, record.attempt, index)
+        self._append_once(name, uid, CheckpointId(0), index, rows)
+
+    def _append_once(self, name: str, uid: str, checkpoint: CheckpointId, index: int, rows: bytes) -> None:
         if not self.storage.create(name, rows) and self.storage.read(name) != rows:
             raise StorageError(
                 f"Rows of {uid!r}, subtask {index}, checkpoint {checkpoint} are stored already, and they are not the same rows: "
@@ -311,7 +320,13 @@ class JobStore:
     def collected(self, uid: str) -> list[bytes]:
         """Ordered by (checkpoint, subtask)."""
         record = self.record()
-        names = self.storage.list(self.layout.collected(record.incarnation, uid)) if record is not None else ()
+        if record is None:
+            return []
+        folder = self.layout.collected(record.incarnation, uid)
+        own = self.layout.collected_by(record.incarnation, uid, record.attempt)
+        names = (
+            name for name in self.storage.list(folder) if not name.startswith(f"{folder}a") or name.startswith(own)
+        )
         return [self.storage.read(name) for name in names]
 
     def store_reservation(self, uid: str, index: int, number: int, positions: Sequence[Json]) -> None:

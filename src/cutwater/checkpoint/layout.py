@@ -9,6 +9,7 @@
     <job>/commits/12.json                           output of checkpoint 12 may be visible outside
     <job>/ended/<incarnation>.json                  how the last run of that incarnation ended
     <job>/collected/<incarnation>/<uid>/000000000012-00000.arrow
+    <job>/collected/<incarnation>/<uid>/a00000003-00000.arrow       without checkpoints: counts if attempt 3 finishes
     <job>/reservations/<incarnation>/<uid>+<index>+a3.json
 
 ``+`` separates parts of a file name: ``safe_name`` never lets one through, so different parts never give the same name.
@@ -123,6 +124,13 @@ class JobLayout:
     def collected_part(self, incarnation: str, uid: str, checkpoint: CheckpointId, index: int) -> str:
         """Padded, so that names sort by (checkpoint, subtask)."""
         return f"{self.collected(incarnation, uid)}{checkpoint:012d}-{index:05d}.arrow"
+
+    def collected_by(self, incarnation: str, uid: str, attempt: Attempt) -> str:
+        """Begins the name of each part that an attempt without checkpoints collects."""
+        return f"{self.collected(incarnation, uid)}a{attempt:08d}-"
+
+    def collected_whole(self, incarnation: str, uid: str, attempt: Attempt, index: int) -> str:
+        return f"{self.collected_by(incarnation, uid, attempt)}{index:05d}.arrow"
 
     def table(self, incarnation: str, uid: str) -> str:
         """Where a DataFrame that a job reads is written once per incarnation."""

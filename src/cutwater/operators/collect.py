@@ -77,7 +77,8 @@ class CollectOperator(Operator):
 
     def end_of_input(self, out: Collector, *, drain: bool) -> None:
         if not self._ctx.checkpointed:
-            # Nothing is restored without checkpoints, so rows are handed over when all of them are there.
+            # Nothing is restored without checkpoints, so rows are handed over when all of them are there; the driver keeps
+            # them for this attempt alone.
             self._send(_Portion(CheckpointId(0), self._ctx.subtask, self._schema, self._current))
             self._current = []
 
@@ -87,7 +88,11 @@ class CollectOperator(Operator):
                 self._pending.append(_Portion(checkpoint, self._ctx.subtask, self._schema, self._current))
                 self._current = []
             pending = tuple(self._pending)
-        return OperatorSnapshot(tables=(_PendingRows(pending, self._ctx.key_groups.first),))
+        # Listed like a sink's output, because the driver shows them when the checkpoint completes: it is noted before.
+        listed = [{"checkpoint": int(each.checkpoint), "value": {"writer": each.writer}} for each in pending]
+        return OperatorSnapshot(
+            inline={"committables": listed}, tables=(_PendingRows(pending, self._ctx.key_groups.first),)
+        )
 
     def checkpoint_completed(self, checkpoint: CheckpointId) -> None:
         self._deliver(checkpoint)
