@@ -28,7 +28,8 @@ from cutwater.job.discovery import Discovery
 from cutwater.spark.blueprint import Blueprint, pack
 from cutwater.spark.exchange import chain_levels, run_pipelined
 from cutwater.spark.processes import confirm_dead, is_alive, is_here
-from cutwater.spark.settings import wants_protected_network
+from cutwater.spark.settings import driver_addresses, wants_protected_network
+from cutwater.spark.spark_errors import cause_in
 from cutwater.spark.task import RunLevel
 
 LEASE_SECONDS = 10.0
@@ -124,9 +125,8 @@ class SparkAttempt:
         self._cancel = threading.Event()
         self._io = _IO()
         keys = AttemptKeys.generate()
-        host = spark.sparkContext.getConf().get("spark.driver.host") or "127.0.0.1"
-        local = str(spark.sparkContext.master).startswith("local")
-        self._server = ControlServer(attempt, keys, "127.0.0.1" if local else host)
+        bind, advertised = driver_addresses(spark)
+        self._server = ControlServer(attempt, keys, bind, advertised_host=advertised)
         self._blueprint = Blueprint(
             definition=definition,
             attempt=attempt,
@@ -265,8 +265,8 @@ class SparkAttempt:
             return Failed(driver.failure, driver.started)
         text = str(self._spark_error) if self._spark_error else "Spark ended the job before its input ended"
         if "INSUFFICIENT_SLOT" in text:
-            return NoRoom(_first_line(text))
-        return Failed(RootCause(f"Spark: {_first_line(text)}", text), driver.started)
+            return NoRoom(cause_in(text))
+        return Failed(RootCause(f"Spark: {cause_in(text)}", text), driver.started)
 
     def _notice_deaths(self) -> None:
         """Looked for often, because Spark ends the other workers soon after the first died, and its own error is secondary."""
@@ -314,7 +314,3 @@ class SparkAttempt:
 def _inline_limit(definition: JobDefinition) -> int:
     storage = definition.checkpointing.storage if definition.checkpointing is not None else None
     return storage.max_state if isinstance(storage, MemoryStorageSetting) else 5_000_000
-
-
-def _first_line(text: str) -> str:
-    return next((line for line in text.splitlines() if line.strip()), text)

@@ -97,6 +97,15 @@ def _use_this_python() -> None:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 
+def driver_addresses(spark: SparkSession) -> tuple[str, str]:
+    """Where the driver listens for its workers, and where they find it: as Spark itself does."""
+    if str(spark.sparkContext.master).startswith("local"):  # local-cluster, too, is on this machine only
+        return "127.0.0.1", "127.0.0.1"
+    conf = spark.sparkContext.getConf()
+    host = conf.get("spark.driver.host") or "127.0.0.1"
+    return conf.get("spark.driver.bindAddress") or host, host
+
+
 def wants_protected_network(spark: SparkSession) -> bool:
     """Whether the user asked Spark to authenticate or encrypt what travels between its processes."""
     conf = spark.sparkContext.getConf()
