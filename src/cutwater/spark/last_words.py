@@ -4,32 +4,10 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
-
-from cutwater.errors import UserCodeError
-from cutwater.operators.user_code import own_line
-from cutwater.subtask.chain import OperatorFailure
 
 SHOWN_CALLS = 6
 CLOSE_SECONDS = 5.0
 """How long the driver may wait to hear of a failure, because user code is being closed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """Which operator failed, how, and on which line of the user's code; None where that is not known."""
-
-    uid: str | None
-    text: str
-    line: str | None
-
-
-def told(error: BaseException) -> Told:
-    uid, cause = (error.uid, error.__cause__) if isinstance(error, OperatorFailure) else (None, error)
-    if isinstance(cause, UserCodeError):
-        return Told(uid, str(cause), cause.user_line)
-    said = f": {cause}" if str(cause) else ""
-    return Told(uid, f"{type(cause).__name__}{said}", own_line(cause))
 
 
 def close_then_tell(close: Callable[[], None], tell: Callable[[], None], seconds: float = CLOSE_SECONDS) -> None:

@@ -5,7 +5,6 @@ import queue
 import socket
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -24,7 +23,6 @@ from cutwater.control.messages import (
     Message,
     PrintedLines,
     SlowLoop,
-    SubtaskFailed,
     ToDriver,
 )
 from cutwater.control.task_client import ControlClient
@@ -38,9 +36,10 @@ from cutwater.graph.plan import RelayPlace, SubtaskPlace
 from cutwater.job.deployment import state_from
 from cutwater.spark.background import BackgroundThreads
 from cutwater.spark.blueprint import Blueprint, unpack
-from cutwater.spark.last_words import close_then_tell, stack_of, told
+from cutwater.spark.last_words import close_then_tell, stack_of
 from cutwater.spark.transport import ExchangeBroken, ExchangeReader, ExchangeWriter, relay_rows
 from cutwater.state.frozen import FrozenTable
+from cutwater.subtask.failure import failed
 from cutwater.subtask.operator_subtask import OperatorSubtask
 from cutwater.subtask.relay import Relay
 from cutwater.subtask.source_subtask import SourceSubtask
@@ -161,7 +160,7 @@ class SubtaskTask:
         try:
             self._subtask.close()
         except BaseException as another:
-            error.add_note(f"Closing failed too: {told(another).text}")
+            error.add_note(f"Closing failed too: {failed(self._id, another).error}")
 
     def _on_message(self, message: Message) -> None:
         """On the control thread. What comes before the subtask exists is kept for it."""
@@ -232,10 +231,8 @@ class SubtaskTask:
                 return
 
     def _tell(self, client: ControlClient, error: BaseException) -> None:
-        failure = told(error)
-        trace = "".join(traceback.format_exception(error))
         try:
-            client.send(SubtaskFailed(failure.uid or self._id.vertex, failure.text, failure.line, trace))
+            client.send(failed(self._id, error))
             client.flush(2.0)
         except ControlError:
             return
