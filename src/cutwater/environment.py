@@ -40,6 +40,10 @@ MOST_SUBTASKS_BY_DEFAULT = 4
 CHECKPOINT_SETTINGS = tuple(each.name for each in fields(Checkpointing) if each.name != "interval")
 
 
+DEFAULT_CHECKPOINTING = Checkpointing()
+"""Every ten seconds, exactly once, into the folder ``checkpoints``: who says nothing loses nothing."""
+
+
 class Environment:
     """Write a pipeline with ``read`` and the methods of streams, then ``execute`` or ``start`` it.
 
@@ -51,7 +55,7 @@ class Environment:
         spark: "SparkSession | None" = None,
         parallelism: int | None = None,
         max_parallelism: int | None = None,
-        checkpointing: Checkpointing | None = None,
+        checkpointing: Checkpointing | None = DEFAULT_CHECKPOINTING,
         state_backend: StateBackend | None = None,
         restart: RestartStrategy | None = None,
         slot_timeout: Duration = "1 min",

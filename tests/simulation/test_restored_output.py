@@ -84,7 +84,7 @@ def test_collected_rows_that_the_driver_was_shown_are_never_fallen_behind(tmp_pa
 
 @pytest.mark.parametrize("seed", range(5))
 def test_without_checkpoints_a_restart_collects_anew_and_shows_only_what_the_last_attempt_collected(seed: int) -> None:
-    env = cw.Environment(parallelism=2)
+    env = cw.Environment(parallelism=2, checkpointing=None)
     numbers = env.read(cw.sequence(400), uid="numbers").with_columns(k=pl.col("value") % 7)
     numbers.key_by("k").agg(n=cw.count()).uid("counts").collect("counts")
     store = JobStore(MemoryStorage(), "job")

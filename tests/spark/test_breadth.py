@@ -313,7 +313,7 @@ def test_data_frames_and_a_socket_come_back_as_rows_with_checkpoints_in_memory(
 
 
 def test_without_checkpoints_a_job_runs_and_gives_its_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    env = cw.Environment(parallelism=2)
+    env = cw.Environment(parallelism=2, checkpointing=None)
     numbers = env.read(cw.sequence(1000), uid="numbers").with_columns(k=pl.col("value") % 3)
     numbers.key_by("k").reduce(lambda kept, row: (kept.value + row.value, kept.k)).collect("sums")
     numbers.filter("value < 2").print()

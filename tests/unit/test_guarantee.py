@@ -1,5 +1,6 @@
 """The guarantee of a path is that of its weakest part, and a promise that cannot be kept is refused."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -43,10 +44,24 @@ def test_without_checkpoints_nothing_is_promised() -> None:
 
 
 def test_a_two_phase_sink_without_checkpoints_is_refused_with_the_setting_that_would_do(tmp_path: Path) -> None:
-    env = cw.Environment()
+    env = cw.Environment(checkpointing=None)
     env.read(REPLAYABLE).write(cw.parquet_sink(tmp_path / "out"), uid="out")
     with pytest.raises(cw.ConfigError, match=r"uid 'out'\) commits its output with checkpoints.*cw\.Checkpointing\("):
         env.define("job", 1)
+
+
+def test_who_says_nothing_about_checkpoints_gets_exactly_once(tmp_path: Path) -> None:
+    env = cw.Environment()
+    env.read(REPLAYABLE).write(cw.parquet_sink(tmp_path / "out"), uid="out")
+    settings = env.define("job", 1).checkpointing
+    assert settings is not None
+    assert (settings.mode, settings.storage, settings.interval) == (
+        "exactly_once", "file:checkpoints", timedelta(seconds=10)
+    )  # fmt: skip
+    careless = cw.Environment()
+    careless.read(cw.socket("localhost", 9999)).write(cw.discard())
+    with pytest.raises(cw.ConfigError, match="allow_data_loss=True"):
+        careless.define("job", 1)
 
 
 @pytest.mark.parametrize("mode", ["at_most_once", "at_least_once"])

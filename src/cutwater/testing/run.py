@@ -14,13 +14,15 @@ from cutwater.config import Checkpointing, memory_storage
 from cutwater.connectors.collect import Collect
 from cutwater.connectors.source import Source
 from cutwater.environment import Environment
-from cutwater.errors import ConfigError, CutwaterError
+from cutwater.errors import ConfigError, CutwaterError, JobFailed
+from cutwater.flow.ids import SubtaskId
 from cutwater.operators.collect import CollectOperator
 from cutwater.pipeline import to_graph
 from cutwater.rows import rows_of
+from cutwater.subtask.failure import failed
 from cutwater.testing.clock import ManualClock
-from cutwater.testing.script import Advance, Checkpoint, Fail, Playback, Script, ScriptedSource
-from cutwater.testing.simulation import Choose, Simulation, first
+from cutwater.testing.script import Advance, Checkpoint, Fail, Playback, Script, ScriptedSource, Trigger
+from cutwater.testing.simulation import Action, Choose, Simulation, first
 
 _NEVER = "3650 days"
 
@@ -37,8 +39,9 @@ def run(
 
     ``inputs`` replaces sources by uid: a list of rows, or a ``script``. Sinks are replaced by lists; what a FAIL undoes is
     not in them, just as uncommitted output is not seen. Checkpoints are taken where the script says so, and at the end.
+    A failure of the pipeline raises JobFailed, whose first line is what a run on Spark would say.
     """
-    env = environment or Environment(parallelism=parallelism)
+    env = environment or Environment(parallelism=parallelism, checkpointing=None)
     if env.checkpointing is None:
         env.checkpointing = Checkpointing(_NEVER, storage=memory_storage("1GB"))
     pipeline(env)
@@ -47,10 +50,37 @@ def run(
         names = _replace_sinks(env)
         definition = env.define("testing", env.parallelism or parallelism)
         clock = ManualClock()
-        simulation = Simulation(definition, JobStore(MemoryStorage(1 << 30), "testing"), clock, choose)
+        simulation = _Run(definition, JobStore(MemoryStorage(1 << 30), "testing"), clock, choose)
         _play(simulation, playbacks, clock)
         store = simulation.store
-        return {uid: _rows(store.collected(definition.collected[name].uid)) for name, uid in names.items()}
+        return {name: _rows(store.collected(uid)) for name, uid in names.items()}
+
+
+class _Run(Simulation):
+    """There is no restart but by FAIL: the first failure ends the run, told as on Spark."""
+
+    def perform(self, action: Action) -> None:
+        try:
+            super().perform(action)
+        except (Exception, SystemExit) as error:
+            if action.kind in ("loop", "snapshot", "commit"):
+                vertex, _, index = action.actor.removesuffix("]").rpartition("[")
+                self._fail(SubtaskId(vertex, int(index)), error)
+            if self.driver.failure is not None:
+                raise JobFailed(self.driver.failure.message) from error
+            raise
+
+    def _deploy(self, subtask: SubtaskId, level: int, partition: int) -> None:
+        try:
+            super()._deploy(subtask, level, partition)
+        except (Exception, SystemExit) as error:
+            self._fail(subtask, error)
+
+    def _fail(self, subtask: SubtaskId, error: BaseException) -> None:
+        self.driver.on_message(subtask, failed(subtask, error))
+        cause = self.driver.failure
+        assert cause is not None, "a failed subtask fails its attempt"
+        raise JobFailed(f"{cause.message}\n\n{cause.trace}") from error
 
 
 def _replace_sources(
@@ -74,16 +104,17 @@ def _replace_sources(
 
 
 def _replace_sinks(env: Environment) -> dict[str, str]:
-    """From the name of the list that takes a sink's rows to the sink's uid."""
+    """From the name of a list of the result to the uid of its sink: ``collect`` by its name, if no uid is the same."""
     graph = to_graph(env.drafts, 1)
+    sinks = [(node.uid, draft) for node, draft in zip(graph.nodes, env.drafts, strict=True) if draft.sink is not None]
+    uids = {uid for uid, _ in sinks}
     names: dict[str, str] = {}
-    for node, draft in zip(graph.nodes, env.drafts, strict=True):
-        if draft.sink is not None:
-            name = draft.sink.name if isinstance(draft.sink, Collect) else node.uid
-            draft.sink = Collect(name)
-            draft.body = CollectOperator(draft.schema)
-            draft.uid = node.uid
-            names[name] = node.uid.removeprefix("collect-") if name == node.uid.removeprefix("collect-") else node.uid
+    for uid, draft in sinks:
+        name = draft.sink.name if isinstance(draft.sink, Collect) else uid
+        draft.sink = Collect(uid)
+        draft.body = CollectOperator(draft.schema)
+        draft.uid = uid
+        names[uid if name in uids else name] = uid
     return names
 
 
@@ -103,6 +134,10 @@ def _play(simulation: Simulation, playbacks: Sequence[Playback], clock: ManualCl
                 requests += 1
                 _take_checkpoint(simulation, RequestId(requests))
                 _pass(waiting)
+            case Trigger():
+                requests += 1
+                _pass(waiting)
+                simulation.driver.handle(ManualTriggerRequested(RequestId(requests)))
             case Fail():
                 _pass(waiting)
                 simulation.crash()
