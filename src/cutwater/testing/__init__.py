@@ -5,6 +5,6 @@ chooses. May import everything but ``spark`` and ``cli``.
 """
 
 from cutwater.testing.run import run
-from cutwater.testing.script import ADVANCE, CHECKPOINT, FAIL, script
+from cutwater.testing.script import ADVANCE, CHECKPOINT, FAIL, TRIGGER, script
 
-__all__ = ["ADVANCE", "CHECKPOINT", "FAIL", "run", "script"]
+__all__ = ["ADVANCE", "CHECKPOINT", "FAIL", "TRIGGER", "run", "script"]

@@ -21,6 +21,11 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Trigger:
+    """Everything before it is processed, then a checkpoint begins, and what follows is read while it is under way."""
+
+
+@dataclass(frozen=True, slots=True)
 class Fail:
     """Everything before it is processed, then every process dies and the job resumes from the latest checkpoint."""
 
@@ -33,8 +38,9 @@ class Advance:
 
 
 CHECKPOINT = Checkpoint()
+TRIGGER = Trigger()
 FAIL = Fail()
-Mark = Checkpoint | Fail | Advance
+Mark = Checkpoint | Trigger | Fail | Advance
 
 
 def ADVANCE(by: Duration) -> Advance:  # noqa: N802 (a mark in a script, like CHECKPOINT and FAIL)

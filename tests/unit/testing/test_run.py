@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import cutwater as cw
-from cutwater.testing import ADVANCE, CHECKPOINT, FAIL, run, script
+from cutwater.testing import ADVANCE, CHECKPOINT, FAIL, TRIGGER, run, script
 
 DOCS = Path(__file__).parents[3] / "docs" / "testing.md"
 
@@ -105,14 +105,15 @@ def test_a_source_that_is_not_named_reads_its_own_rows() -> None:
     assert told(run(pipeline, inputs={})["out"]) == [("own",)]
 
 
-def test_every_sink_is_a_list_under_its_uid() -> None:
+def test_every_sink_is_a_list_under_its_uid_and_its_folder_is_not_made(tmp_path: Path) -> None:
     def pipeline(env: cw.Environment) -> None:
         words = env.read(cw.from_rows([], "word string"), uid="words")
-        words.write(cw.parquet_sink("/nowhere/that/exists"), uid="files")
+        words.write(cw.parquet_sink(tmp_path / "nowhere" / "that" / "exists"), uid="files")
         words.filter("word = 'a'").collect("only-a")
 
     result = run(pipeline, inputs={"words": ["a", "b"]})
     assert {uid: told(rows) for uid, rows in result.items()} == {"files": [("a",), ("b",)], "only-a": [("a",)]}
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_unknown_uid_is_refused_with_those_that_exist() -> None:
@@ -132,8 +133,41 @@ def test_user_code_that_fails_says_where() -> None:
     def pipeline(env: cw.Environment) -> None:
         env.read(cw.from_rows([], "word string"), uid="words").map(broken, "word string").uid("lookup").collect("out")
 
-    with pytest.raises(cw.CutwaterError, match="no such user"):
+    with pytest.raises(cw.JobFailed) as failed:
+        run(pipeline, inputs={"words": ["a", "b"]}, parallelism=2)
+    line = broken.__code__.co_firstlineno + 1
+    first = str(failed.value).splitlines()[0]
+    assert first.startswith(f"lookup[0]: map 'map' (lookup): ValueError: no such user at test_run.py:{line}, for the row")
+
+
+def test_a_function_that_cannot_be_opened_says_where() -> None:
+    class Unready(cw.Process):
+        def open(self, ctx: Any) -> None:
+            raise OSError("no such host")
+
+    def pipeline(env: cw.Environment) -> None:
+        words = env.read(cw.from_rows([], "word string"), uid="words")
+        words.process(Unready, "word string").uid("lookup").collect("out")
+
+    with pytest.raises(cw.JobFailed, match=r"^lookup\[0\].*OSError: no such host"):
         run(pipeline, inputs={"words": ["a"]})
+
+
+def test_a_collected_list_and_a_sink_of_the_same_name_both_come_back() -> None:
+    def pipeline(env: cw.Environment) -> None:
+        words = env.read(cw.from_rows([], "word string"), uid="words")
+        words.write(cw.discard(), uid="x")
+        words.filter("word = 'a'").collect("x")
+
+    result = run(pipeline, inputs={"words": ["a", "b"]})
+    assert {name: told(rows) for name, rows in result.items()} == {"x": [("a",), ("b",)], "collect-x": [("a",)]}
+
+
+def test_rows_behind_a_trigger_are_read_while_the_checkpoint_is_under_way() -> None:
+    words = script("a", TRIGGER, "a", FAIL, "a")
+    for seed in range(5):
+        result = run(numbered, inputs={"words": words}, choose=random.Random(seed).randrange)
+        assert told(result["out"]) == [("a", 1), ("a", 2), ("a", 3)]
 
 
 def test_a_script_says_what_is_wrong_with_its_duration() -> None:
