@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cutwater.dict_keys import as_key
 from cutwater.errors import DataError
 from cutwater.exact_arrays import exact_array
 from cutwater.schema import did_you_mean, missing_column
@@ -86,7 +87,14 @@ def values_of(column: "pa.Array[Any]") -> list[Any]:
     convert = _from_python(column.type)
     if convert is None:
         return column.to_pylist()
-    return [convert(value) for value in column.to_pylist(maps_as_pydicts="strict")]
+    return [convert(value) for value in column.to_pylist()]
+
+
+def key_values_of(column: "pa.Array[Any]") -> list[Any]:
+    """One column's values as keys of a dict: like ``values_of``, and all NaNs are the same one."""
+    values = values_of(column)
+    convert = as_key(column.type)
+    return values if convert is None else [convert(value) for value in values]
 
 
 @lru_cache(maxsize=4096)
@@ -99,10 +107,9 @@ def _from_python(data_type: pa.DataType) -> Callable[[Any], Any] | None:
                 row_type(tuple(field.name for field in fields)), [_from_python(f.type) for f in fields]
             )
         case pa.MapType():
-            item = _from_python(data_type.item_type)
-            if item is None:
-                return lambda value: value
-            return lambda value: None if value is None else {k: item(v) for k, v in value.items()}
+            return _map_reader(
+                _from_python(data_type.key_type), as_key(data_type.key_type), _from_python(data_type.item_type)
+            )
         case pa.ListType() | pa.LargeListType() | pa.FixedSizeListType():
             element = _from_python(data_type.value_type)
             if element is None:
@@ -117,6 +124,24 @@ def _struct_reader(kind: type[Row], readers: Sequence[Callable[[Any], Any] | Non
         if value is None:
             return None
         return tuple.__new__(kind, [v if r is None else r(v) for v, r in zip(value.values(), readers, strict=True)])
+
+    return read
+
+
+def _map_reader(*readers: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+    key, same, item = readers
+
+    def read(pairs: list[tuple[Any, Any]] | None) -> dict[Any, Any] | None:
+        if pairs is None:
+            return None
+        if key is not None:
+            pairs = [(key(k), v) for k, v in pairs]
+        if same is not None:
+            pairs = [(same(k), v) for k, v in pairs]
+        found = dict(pairs) if item is None else {k: item(v) for k, v in pairs}
+        if len(found) != len(pairs):
+            raise DataError(f"a map has the same key twice, which a dict cannot show: {shortened(pairs)}")
+        return found
 
     return read
 

@@ -1,5 +1,6 @@
 """Rows as user functions see them."""
 
+import math
 import pickle
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -72,6 +73,22 @@ def test_structs_come_as_rows_and_maps_as_dicts_at_any_depth() -> None:
     assert row.m == {"a": 4}
     assert nulls == (None, None, None)
     assert batch_of([row, nulls], schema, "test").equals(batch)
+
+
+def test_a_map_may_have_rows_and_nan_as_keys() -> None:
+    batch = batch_of(
+        [({(1,): "a"}, {math.nan: 2})], arrow_schema("s map<struct<x:int>,string>, f map<double,int>"), "t"
+    )
+    row: Any = rows_of(batch)[0]
+    assert [key.x for key in row.s] == [1]
+    assert row.s[(1,)] == "a"
+    assert row.f[math.nan] == 2
+
+
+def test_a_map_with_a_key_twice_is_refused_where_a_dict_would_lose_one() -> None:
+    twice = pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int64()))
+    with pytest.raises(DataError, match="the same key twice"):
+        rows_of(pa.RecordBatch.from_arrays([twice], names=["m"]))
 
 
 def test_every_type_makes_the_way_there_and_back() -> None:

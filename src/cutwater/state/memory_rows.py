@@ -10,7 +10,7 @@ from cutwater.errors import DataError
 from cutwater.flow.arrow import Array
 from cutwater.flow.columns import check_key_type
 from cutwater.flow.hashing import hash_arrays, key_groups
-from cutwater.rows import values_of
+from cutwater.rows import key_values_of, values_of
 from cutwater.state.frozen import KEY_GROUP_COLUMN, FrozenTable
 from cutwater.state.snapshots import Snapshots
 
@@ -88,8 +88,10 @@ class MemoryRowTable:
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Put rows back as a frozen table gave them."""
         for batch in batches:
-            *keys, value, _ = [values_of(batch.column(name)) for name in self.stored_schema.names]
-            self._top.update(zip(keys[0] if self._single else zip(*keys, strict=True), value, strict=True))
+            *names, value, _ = self.stored_schema.names
+            keys = [key_values_of(batch.column(name)) for name in names]
+            values = values_of(batch.column(value))
+            self._top.update(zip(keys[0] if self._single else zip(*keys, strict=True), values, strict=True))
 
     def tend(self) -> None:
         """Merge a bounded part of the oldest layer that is not the base into the base."""

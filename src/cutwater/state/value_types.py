@@ -112,8 +112,8 @@ def _floats(data_type: pa.DataType) -> Admit:
                 rounded = float(to_narrow(value))
             if math.isinf(rounded) and not math.isinf(value):
                 raise ValueError("it is out of range")
-            return rounded
-        return value
+            value = rounded
+        return value if value == value else math.nan  # the one that is found again as a map's key
 
     return admit
 
