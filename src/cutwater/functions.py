@@ -10,6 +10,7 @@ from cutwater.errors import ConfigError
 from cutwater.flow.elements import Milliseconds
 from cutwater.rows import Row
 from cutwater.schema import SchemaLike, arrow_schema
+from cutwater.state.descriptors import StateDescriptor
 
 T = TypeVar("T")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -157,6 +158,20 @@ class Function:
     def close(self) -> None:
         """Once at the end, also after a failure in the same subtask. Not when the process is killed, as it is when the
         attempt ends because another subtask failed or the job is canceled."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """As always, but what is declared on the class stays: an attribute in its place would belong to no key."""
+        match getattr(type(self), name, None):
+            case StateDescriptor():
+                raise ConfigError(
+                    f"{type(self).__name__}.{name} is a state and cannot be replaced; write self.{name}.value = ... "
+                    "(ValueState), or use its methods"
+                )
+            case SideOutput():
+                raise ConfigError(
+                    f"{type(self).__name__}.{name} is a side output and cannot be replaced; write ctx.emit(self.{name}, row)"
+                )
+        object.__setattr__(self, name, value)
 
     @classmethod
     def side_outputs(cls) -> tuple[SideOutput, ...]:

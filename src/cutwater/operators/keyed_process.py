@@ -1,6 +1,5 @@
 """Functions of the user with state by key: keyed process and reduce."""
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from types import GeneratorType
@@ -17,10 +16,11 @@ from cutwater.operators.operator import Collector, Operator, OperatorContext, Op
 from cutwater.operators.process import ContextFunction, ProcessOperator, several
 from cutwater.operators.timers import TimerQueue
 from cutwater.operators.user_code import user_error
-from cutwater.rows import Row, batch_of, row_of, row_type, rows_of, values_of
+from cutwater.rows import Row, batch_of, key_values_of, row_of, row_type, rows_of
 from cutwater.schema import SchemaLike, require_columns
 from cutwater.state.backend import KeyedStateStore
 from cutwater.state.descriptors import bind_states
+from cutwater.state.value_types import handing_out
 
 __all__ = ["KeyedProcessOperator", "KeyedReduce", "ProcessOperator"]
 
@@ -124,6 +124,8 @@ class KeyedProcessOperator(ContextFunction):
         return OperatorSnapshot(tables=self._store.freeze())
 
     def close(self) -> None:
+        if self._opened:
+            self._states.leave()
         try:
             super().close()
         finally:
@@ -152,33 +154,38 @@ class KeyedReduce(Operator):
         assert self.schema is not None, "output_schema comes first, in the driver"
         self.where = f"reduce {ctx.name!r} ({ctx.uid})"
         self._store = opened_store(ctx)
-        self._table = self._store.rows(self.TABLE, self._key_schema, pa.struct(list(self.schema)))
+        stored = pa.struct(list(self.schema))
+        self._table = self._store.rows(self.TABLE, self._key_schema, stored)
+        self._copied = handing_out(stored)
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
         assert self.schema is not None
         assert self._store is not None
-        fn, schema, where, read = self.fn, self.schema, self.where, self._table.get
+        fn, schema, where, read, copied = self.fn, self.schema, self.where, self._table.get, self._copied
         # State is read and written once for each key of the batch: no cut comes between its rows.
         reduced: dict[Any, Row] = {}
+        latest: dict[Any, int] = {}
         results: list[Row] = []
         row: Row
-        for key, row in zip(keys_of(batch, self.keys), rows_of(batch), strict=True):
+        for at, (key, row) in enumerate(zip(keys_of(batch, self.keys), rows_of(batch), strict=True)):
             old = reduced[key] if key in reduced else read(key)
             if old is None:
                 new = row
             else:
                 try:
-                    answer = fn(old, row)
+                    answer = fn(old if copied is None else copied(old), row)
                 except Exception as error:
                     raise user_error(error, where, row) from error
                 new = row_of(answer, schema, where)
             reduced[key] = new
+            latest[key] = at
             results.append(new)
         if not results:
             return
         emitted = batch_of(results, schema, where)
-        for key, new in reduced.items():
-            self._table.put(key, new)
+        # What is kept is read back from the batch: it is what a restore would give, and the function has no hand on it.
+        for key, kept in zip(latest, rows_of(emitted.take(pa.array(latest.values()))), strict=True):
+            self._table.put(key, kept)
         out.emit(emitted)
         self._store.tend()
 
@@ -200,17 +207,9 @@ def key_schema(schema: pa.Schema, keys: Sequence[str], where: str) -> pa.Schema:
 def keys_of(batch: pa.RecordBatch, keys: Sequence[str]) -> Iterable[Any]:
     """Each row's key as state knows it and ``ctx.key`` shows it: the value, or a row when there are several columns."""
     if len(keys) == 1:
-        return _key_values(batch.column(keys[0]))
-    columns = zip(*[_key_values(batch.column(name)) for name in keys], strict=True)
+        return key_values_of(batch.column(keys[0]))
+    columns = zip(*[key_values_of(batch.column(name)) for name in keys], strict=True)
     return map(tuple.__new__, repeat(row_type(tuple(keys))), columns)
-
-
-def _key_values(column: "pa.Array[Any]") -> list[Any]:
-    values = values_of(column)
-    if pa.types.is_floating(column.type):
-        # NaN is one key like any other, but a dict finds it only when it is the same object
-        return [math.nan if value != value else value for value in values]
-    return values
 
 
 def opened_store(ctx: OperatorContext) -> KeyedStateStore:

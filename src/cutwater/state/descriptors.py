@@ -4,14 +4,15 @@ class Dedup(cw.KeyedProcess):
     seen = cw.ValueState("boolean", ttl="1h")
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 
+from cutwater.dict_keys import as_key
 from cutwater.duration import Duration, parse_duration
 from cutwater.errors import ConfigError
 from cutwater.flow.elements import Milliseconds
@@ -116,6 +117,7 @@ class MapState(StateDescriptor):
         table = store.rows(self.name, keys, self.stored_type)
         handle = MapHandle(table, scope, Place(uid, repr(self.name), self.type), self.type, self._ttl())
         handle.key_place = Place(uid, f"{self.name!r}, the type of its keys,", self.key_type)
+        handle.plain_keys = pa.types.is_integer(self.key_type) or pa.types.is_string(self.key_type)
         return handle
 
 
@@ -178,13 +180,13 @@ def declared_states(function: type) -> dict[str, StateDescriptor]:
 class BoundStates:
     """The states of one function instance. The operator sets ``key`` before each call, and tends after each batch."""
 
-    __slots__ = ("_floats", "_handles", "_scope", "_store")
+    __slots__ = ("_as_key", "_handles", "_scope", "_store")
 
     def __init__(self, store: KeyedStateStore, scope: KeyScope, handles: list[Handle], keys: pa.Schema) -> None:
         self._store = store
         self._scope = scope
         self._handles = handles
-        self._floats = any(pa.types.is_floating(field.type) for field in keys)
+        self._as_key = as_key(keys.field(0).type if len(keys) == 1 else pa.struct(list(keys)))
 
     @property
     def key(self) -> Any:
@@ -192,19 +194,17 @@ class BoundStates:
 
     @key.setter
     def key(self, key: Any) -> None:
-        self._scope.key = _with_one_nan(key) if self._floats else key
+        self._scope.key = key if self._as_key is None else self._as_key(key)
+
+    def leave(self) -> None:
+        """No key is processed from here on: state may not be used until ``key`` is set again."""
+        with suppress(AttributeError):
+            del self._scope.key
 
     def tend(self) -> None:
         for handle in self._handles:
             handle.sweep()
         self._store.tend()
-
-
-def _with_one_nan(key: Any) -> Any:
-    """NaN is one key like any other; a dict finds it only when it is the same object."""
-    if isinstance(key, tuple):
-        return tuple(math.nan if part != part else part for part in key)
-    return math.nan if key != key else key
 
 
 def bind_states(

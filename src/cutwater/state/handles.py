@@ -1,13 +1,13 @@
 """What ``self.seen`` is inside a keyed function: the state of the current key."""
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
 
-from cutwater.errors import DataError
+from cutwater.errors import ConfigError, DataError
 from cutwater.flow.elements import Milliseconds
 from cutwater.rows import shortened
 from cutwater.state.tables import RowTable
@@ -22,9 +22,19 @@ class KeyScope:
 
     __slots__ = ("key", "now")
 
+    key: Any
+    """Not set while no key is being processed. Any value may be a key, also None."""
+
     def __init__(self, now: Callable[[], Milliseconds]) -> None:
-        self.key: Any = None
         self.now = now
+
+    def __getattr__(self, name: str) -> Any:
+        # Only called for what is not set: in the good case the check costs nothing.
+        if name != "key":
+            raise AttributeError(name)
+        raise ConfigError(
+            "state belongs to the key that is being processed: use it in process and on_timer, not in open or close"
+        )
 
 
 class Place:
@@ -59,32 +69,45 @@ class Handle:
         self._place = place
         self._ttl = ttl
         self._copy_out = handing_out(data_type)
-        self._queue: deque[tuple[Milliseconds, Any]] = deque()
+        self._queue: OrderedDict[Any, Milliseconds] = OrderedDict()
+        """With a ttl: each key that has an entry, and when to look at it."""
         if ttl is not None:
-            restored = [(self._expiry(entry), key) for key, entry in table.items()]
-            self._queue.extend(sorted(restored, key=itemgetter(0)))
+            restored = [(key, self._expiry(entry)) for key, entry in table.items()]
+            self._queue.update(sorted(restored, key=itemgetter(1)))
 
     def clear(self) -> None:
         """Forget everything under the current key."""
         self._table.delete(self._scope.key)
+        self._queue.pop(self._scope.key, None)
 
     def sweep(self) -> None:
-        """Drop a bounded number of expired entries. Each key waits in the queue once, with the expiry it had then."""
+        """Drop what has expired, at most a bounded number of keys and elements.
+
+        A key that is written to again and again is looked at once in each ttl: it keeps what came in two of them.
+        """
         if self._ttl is None or not self._queue:
             return
-        now = self._scope.now()
-        for _ in range(min(SWEEP_STEP, len(self._queue))):
-            if self._queue[0][0] > now:
+        now, left = self._scope.now(), SWEEP_STEP
+        while left > 0 and self._queue:
+            key, look_at = next(iter(self._queue.items()))
+            if look_at > now:
                 return
-            _, key = self._queue.popleft()
+            del self._queue[key]
             entry = self._table.get(key)
-            if entry is None:
-                continue
+            left -= self._size(entry)
             expiry = self._expiry(entry)
             if expiry <= now:
                 self._table.delete(key)
             else:
-                self._queue.append((expiry, key))
+                self._drop_expired(key, entry, now)
+                self._queue[key] = expiry
+
+    def _size(self, entry: Any) -> int:
+        """How many values the entry has."""
+        return 1
+
+    def _drop_expired(self, key: Any, entry: Any, now: Milliseconds) -> None:
+        """Put only what still lives of an entry that has not wholly expired."""
 
     def _expiry(self, entry: Any) -> Milliseconds:
         """When all of the entry will have expired."""
@@ -94,8 +117,8 @@ class Handle:
         return value if self._ttl is None else (value, self._scope.now() + self._ttl)
 
     def _enqueue_if_new(self) -> None:
-        if self._ttl is not None and self._table.get(self._scope.key) is None:
-            self._queue.append((self._scope.now() + self._ttl, self._scope.key))
+        if self._ttl is not None and self._scope.key not in self._queue:
+            self._queue[self._scope.key] = self._scope.now() + self._ttl
 
     def _live(self, kept: Any) -> Any:
         """The value of a kept entry, or _NOTHING when it has expired."""
@@ -120,7 +143,7 @@ class SingleHandle(Handle):
 
     def _set(self, value: Any) -> None:
         if value is None:
-            self._table.delete(self._scope.key)
+            self.clear()
             return
         admitted = self._place.admitted(value)
         if self._ttl is None:
@@ -151,7 +174,10 @@ class ReducingHandle(SingleHandle):
 
     def add(self, value: Any) -> None:
         before = self._get()
-        self._set(value if before is None else self.reduce(before, value))
+        if before is not None:
+            # as a row, if it is a struct: the function sees two values of the same kind
+            value = self.reduce(before, None if value is None else self._place.admitted(value))
+        self._set(value)
 
 
 class AggregatingHandle(SingleHandle):
@@ -164,7 +190,9 @@ class AggregatingHandle(SingleHandle):
 
     def add(self, value: Any) -> None:
         before = self._get()
-        self._set(self.accumulate(self.create() if before is None else before, value))
+        if before is None:
+            before = self._place.admitted(self.create())
+        self._set(self.accumulate(before, value))
 
     @property
     def value(self) -> Any:
@@ -205,12 +233,20 @@ class ListHandle(Handle):
     def _expiry(self, entry: Any) -> Milliseconds:
         return int(entry[-1][1])
 
+    def _size(self, entry: Any) -> int:
+        return len(entry)
+
+    def _drop_expired(self, key: Any, entry: Any, now: Milliseconds) -> None:
+        self._table.put(key, [element for element in entry if element[1] > now])
+
 
 class MapHandle(Handle):
     """``[]``, ``get``, ``in``, ``items``, ``keys``, ``values``, iteration, ``len``, ``del``, ``clear``."""
 
-    __slots__ = ("key_place",)
+    __slots__ = ("key_place", "plain_keys")
     key_place: Place
+    plain_keys: bool
+    """Whether a key that equals a kept one is found as it is."""
 
     def __getitem__(self, key: Any) -> Any:
         value = self.get(key, _NOTHING)
@@ -220,10 +256,20 @@ class MapHandle(Handle):
 
     def get(self, key: Any, default: Any = None) -> Any:
         kept = self._table.get(self._scope.key)
-        if kept is None or key not in kept:
+        if kept is None:
             return default
-        value = self._live(kept[key])
+        entry = kept.get(self._as_kept(key), _NOTHING)
+        value = entry if entry is _NOTHING else self._live(entry)
         return default if value is _NOTHING else value
+
+    def _as_kept(self, key: Any) -> Any:
+        """The key as a write would have kept it: 0.1 stands in a map of floats as the nearest float, a dict as a row."""
+        if self.plain_keys:
+            return key
+        try:
+            return self.key_place.admitted(key)
+        except DataError:
+            return _NOTHING
 
     def __setitem__(self, key: Any, value: Any) -> None:
         admitted_key = self.key_place.admitted(key)
@@ -239,9 +285,9 @@ class MapHandle(Handle):
         if key not in self:
             raise KeyError(key)
         kept = self._table.own(self._scope.key, dict)
-        del kept[key]
+        del kept[self._as_kept(key)]
         if not kept:
-            self._table.delete(self._scope.key)
+            self.clear()
 
     def __contains__(self, key: Any) -> bool:
         return self.get(key, _NOTHING) is not _NOTHING
@@ -268,3 +314,9 @@ class MapHandle(Handle):
 
     def _expiry(self, entry: Any) -> Milliseconds:
         return max(int(expiry) for _, expiry in entry.values())
+
+    def _size(self, entry: Any) -> int:
+        return len(entry)
+
+    def _drop_expired(self, key: Any, entry: Any, now: Milliseconds) -> None:
+        self._table.put(key, {name: kept for name, kept in entry.items() if kept[1] > now})

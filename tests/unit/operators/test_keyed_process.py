@@ -184,6 +184,51 @@ def test_nan_is_one_key() -> None:
     assert [n for _, n in harness.feed((nan, 4))] == [7]
 
 
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("keys", "schema", "row"),
+    [
+        (["x"], "x double, y string", (NAN, "a")),
+        (["x"], "x float, y string", (NAN, "a")),
+        (["x", "y"], "x double, y string", (NAN, "a")),
+        (["x"], "x struct<a:double,b:struct<c:float>>, y string", ((NAN, (NAN,)), "a")),
+    ],
+)
+def test_the_state_of_a_nan_key_is_found_again_also_after_a_restore(keys: list[str], schema: str, row: Any) -> None:
+    class Counts(KeyedProcess):
+        count = ValueState("long")
+
+        def process(self, row: Row, ctx: ProcessContext) -> Any:
+            self.count.value = (self.count.value or 0) + 1
+            ctx.timers.processing_time(5000)
+            yield self.count.value
+
+        def on_timer(self, timestamp: int, ctx: ProcessContext) -> Any:
+            yield -(self.count.value or 0)
+
+    first = Harness(KeyedProcessOperator(Counts(), "n long", keys), schema=arrow_schema(schema))
+    assert first.feed(row, row) == [(1,), (2,)]
+    second = Harness(
+        KeyedProcessOperator(Counts(), "n long", keys), Stored(first.operator), schema=arrow_schema(schema)
+    )
+    assert second.feed(row) == [(3,)]
+    assert second.clock(5000) == [(-3,)]
+
+
+@pytest.mark.parametrize("data_type", ["double", "struct<a:double>"])
+def test_reduce_finds_a_nan_key_after_a_restore(data_type: str) -> None:
+    def total() -> KeyedReduce:
+        return KeyedReduce(lambda total, row: (row.x, total.n + row.n), ["x"])
+
+    schema = arrow_schema(f"x {data_type}, n long")
+    key: Any = NAN if data_type == "double" else (NAN,)
+    first = Harness(total(), schema=schema)
+    assert [n for _, n in first.feed((key, 1), (key, 2))] == [1, 3]
+    assert [n for _, n in Harness(total(), Stored(first.operator), schema=schema).feed((key, 4))] == [7]
+
+
 def test_several_key_columns_make_a_row() -> None:
     class ByBoth(KeyedProcess):
         seen = ValueState("boolean")
@@ -399,6 +444,44 @@ def test_reduce_goes_on_after_a_restore() -> None:
     assert Harness(summing(), stored).feed(("a", 4), ("b", 1), ("c", 1)) == [("a", 7), ("b", 6), ("c", 1)]
 
 
+def test_reduce_may_change_its_arguments_and_touches_neither_snapshots_nor_earlier_results() -> None:
+    def gathered(total: Row, row: Row) -> Row:
+        total.tags.extend(row.tags)
+        total.by_tag.update(row.by_tag)
+        total.inner.more.extend(row.inner.more)
+        return total
+
+    schema = arrow_schema("k string, tags array<string>, by_tag map<string,int>, inner struct<more:array<int>>")
+    harness = Harness(KeyedReduce(gathered, ["k"]), schema=schema)
+
+    def fed(*numbers: int) -> list[list[str]]:
+        return [row[1] for row in harness.feed(*[("a", [str(n)], {str(n): n}, ([n],)) for n in numbers])]
+
+    def frozen_rows(tables: Sequence[Any]) -> list[Any]:
+        return [row["reduced"] for batch in tables[0].batches() for row in batch.to_pylist()]
+
+    assert fed(1, 2) == [["1"], ["1", "2"]]
+    snapshot = harness.operator.snapshot(CheckpointId(1))
+    assert snapshot is not None
+    assert fed(3) == [["1", "2", "3"]]
+    (at_cut,) = frozen_rows(snapshot.tables)
+    assert at_cut == {"k": "a", "tags": ["1", "2"], "by_tag": [("1", 1), ("2", 2)], "inner": {"more": [1, 2]}}
+    snapshot.tables[0].release()
+    assert fed(4, 5) == [["1", "2", "3", "4"], ["1", "2", "3", "4", "5"]]
+
+
+def test_reduce_keeps_what_it_emitted_as_a_restore_would_give_it() -> None:
+    def added(total: Row, row: Row) -> Any:
+        return row.k, total.x + row.x
+
+    schema = arrow_schema("k string, x float")
+    first = Harness(KeyedReduce(added, ["k"]), schema=schema)
+    first.feed(("a", 0.1), ("a", 0.2))
+    second = Harness(KeyedReduce(added, ["k"]), Stored(first.operator), schema=schema)
+    assert first.feed(("a", 16777216.0)) == second.feed(("a", 16777216.0))
+    assert dict(first.operator._table.items()) == dict(second.operator._table.items())  # type: ignore[attr-defined]
+
+
 def test_reduce_may_return_a_dict_or_one_of_its_arguments() -> None:
     latest = KeyedReduce(lambda total, row: max(total, row, key=lambda r: r.n), ["word"])
     assert Harness(latest).feed(("a", 1), ("a", 3), ("a", 2)) == [("a", 1), ("a", 3), ("a", 3)]
@@ -420,6 +503,41 @@ def test_operators_travel_to_the_workers_after_their_schema_was_asked_for() -> N
         operator.output_schema([WORDS])
         again = pickle.loads(cloudpickle.dumps(operator))  # noqa: S301 (our own bytes)
         assert len(Harness(again).feed(("a", 1), ("b", 1))) == 2
+
+
+def test_a_state_that_is_replaced_instead_of_written_to_is_refused() -> None:
+    class Forgets(Count):
+        again = SideOutput("again", "word string")
+
+        def __init__(self) -> None:
+            self.limit = 2
+
+        def process(self, row: Row, ctx: ProcessContext) -> Any:
+            self.limit += 1  # other attributes are the user's own
+            self.count = 1  # type: ignore[assignment]
+
+    harness = Harness(KeyedProcessOperator(Forgets(), WORDS, ["word"]))
+    with pytest.raises(UserCodeError, match=r"Forgets.count is a state .*write self\.count\.value = \.\.\."):
+        harness.feed(("a", 0))
+    with pytest.raises(ConfigError, match=r"Forgets.again is a side output .*ctx\.emit\(self\.again, row\)"):
+        Forgets().again = None  # type: ignore[assignment]
+
+
+def test_state_outside_of_a_key_is_refused_in_open_and_close() -> None:
+    class Opens(Count):
+        def open(self, ctx: Any) -> None:
+            self.count.value = 1
+
+    class Closes(Count):
+        def close(self) -> None:
+            self.count.clear()
+
+    with pytest.raises(UserCodeError, match=r"process 'Counts' \(c1\), open: ConfigError: state belongs to the key"):
+        Harness(KeyedProcessOperator(Opens(), WORDS, ["word"]))
+    closing = Harness(KeyedProcessOperator(Closes(), WORDS, ["word"]))
+    closing.feed(("a", 0))
+    with pytest.raises(ConfigError, match="use it in process and on_timer, not in open or close"):
+        closing.operator.close()
 
 
 def test_close_after_a_failed_or_missing_open_is_quiet() -> None:

@@ -40,7 +40,7 @@ class Everything:
     average = AggregatingState(
         "struct<sum:double,n:long>",
         create=lambda: (0.0, 0),
-        add=lambda acc, x: (acc.sum + x, acc.n + 1) if hasattr(acc, "sum") else (acc[0] + x, acc[1] + 1),
+        add=lambda acc, x: (acc.sum + x, acc.n + 1),
         result=lambda acc: acc.sum / acc.n,
     )
 
@@ -131,6 +131,15 @@ def test_reducing_and_aggregating_states_fold_what_is_added() -> None:
         function.average.add(x)
     assert function.total.value == 9
     assert function.average.value == 3.0
+
+
+def test_both_arguments_of_a_reducing_states_function_are_rows() -> None:
+    kind = type("Function", (), {"top": ReducingState("struct<n:int>", lambda a, b: a if a.n > b.n else b)})
+    function = kind()
+    bound(function)
+    for x in ((1,), {"n": 3}, (2,)):
+        function.top.add(x)
+    assert function.top.value.n == 3
 
 
 def test_a_struct_value_is_a_row_and_what_is_handed_out_is_a_copy() -> None:
@@ -292,6 +301,57 @@ def test_expired_keys_are_dropped_by_tending_also_after_a_restore() -> None:
     assert sum(batch.num_rows for batch in fresh.freeze()[0].batches()) == 0
 
 
+def kept(store: MemoryStore, name: str) -> list[Any]:
+    (table,) = [table for table in store.freeze() if table.name == name]
+    found = [row[name] for batch in table.batches() for row in batch.to_pylist()]
+    table.release()
+    return found
+
+
+def test_expired_elements_of_a_key_that_is_always_written_to_are_dropped() -> None:
+    function, clock, store = Expiring(), Clock(), open_store()
+    states = bound(function, store, clock)
+    for i in range(2_000):
+        clock.time += 100
+        function.items.append(i)
+        function.entries[str(i)] = i
+        states.tend()
+    assert list(function.items) == list(range(1_990, 2_000))
+    assert len(function.entries) == 10
+    assert len(kept(store, "items")[0]) <= 30
+    assert len(kept(store, "entries")[0]) <= 30
+
+
+def test_expired_elements_are_dropped_without_changing_a_snapshot() -> None:
+    function, clock, store = Expiring(), Clock(), open_store()
+    states = bound(function, store, clock)
+    function.items.append(1)
+    clock.time += 600
+    function.items.append(2)
+    frozen = {table.name: table for table in store.freeze()}
+    clock.time += 600
+    states.tend()
+    assert [[e["value"] for e in row["items"]] for b in frozen["items"].batches() for row in b.to_pylist()] == [[1, 2]]
+    assert list(function.items) == [2]
+    assert [[e["value"] for e in elements] for elements in kept(store, "items")] == [[2]]
+
+
+def test_a_key_waits_for_its_expiry_once_and_not_after_it_was_cleared() -> None:
+    function = Expiring()
+    states = bound(function)
+    for i in range(100):
+        states.key = "hot" if i % 2 else str(i)
+        function.value.value = i
+        function.items.append(i)
+        function.entries["a"] = i
+        function.value.clear()
+        function.items.clear()
+        del function.entries["a"]
+    function.value.value = 1
+    function.value.value = None
+    assert [len(handle._queue) for handle in (function.value, function.items, function.entries)] == [0, 0, 0]
+
+
 def test_nan_is_one_key() -> None:
     function = Everything()
     states = bind_states(function, open_store(), "uid", pa.schema([("x", pa.float64())]), Clock())
@@ -300,6 +360,42 @@ def test_nan_is_one_key() -> None:
     states.key = -float("nan")
     function.total.add(1)
     assert function.total.value == 2
+
+
+@pytest.mark.parametrize(
+    ("data_type", "key", "other"),
+    [
+        ("double", float("nan"), -float("nan")),
+        ("float", 0.1, 0.1),
+        ("float", float("nan"), -float("nan")),
+        ("struct<a:int>", (1,), {"a": 1}),
+        ("struct<a:double,b:string>", (float("nan"), "x"), {"a": -float("nan"), "b": "x"}),
+    ],
+)
+def test_a_maps_key_is_found_again_also_after_a_restore(data_type: str, key: Any, other: Any) -> None:
+    kind = type("Function", (), {"m": MapState(data_type, "int")})
+    function, store = kind(), open_store()
+    bound(function, store)
+    function.m[key] = 1
+    restored, fresh = kind(), open_store()
+    for frozen in store.freeze():
+        fresh.restore(frozen.name, frozen.batches())
+    bound(restored, fresh)
+    for found in (function.m, restored.m):
+        assert other in found
+        assert found[key] == found.get(other) == 1
+        found[other] = 2
+        assert found.values() == [2]
+        del found[other]
+        assert len(found) == 0
+
+
+def test_what_cannot_be_a_maps_key_is_not_in_it() -> None:
+    function = Everything()
+    bound(function)
+    function.scores["a"] = 1.0
+    assert 5 not in function.scores
+    assert function.scores.get(None, "nothing") == "nothing"
 
 
 def test_a_restore_keeps_only_rows_of_its_own_key_groups() -> None:
