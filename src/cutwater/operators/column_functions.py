@@ -238,9 +238,12 @@ def _refuse_mixing_rows(expression: pl.Expr, written: object, where: str) -> Non
 
 
 def _parts(expression: pl.Expr) -> Iterator[pl.Expr]:
+    """All expressions inside, but not the constants that ``is_in`` and SQL's IN look a row up in: no rows come from there."""
     yield expression
+    looked_up = str(expression).endswith("is_in([Series])")
     for part in expression.meta.pop():
-        yield from _parts(part)
+        if not (looked_up and part.meta.is_literal()):
+            yield from _parts(part)
 
 
 def _looks_at_other_rows(part: pl.Expr) -> bool:

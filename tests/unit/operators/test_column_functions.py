@@ -139,6 +139,29 @@ def test_an_expression_over_several_rows_is_refused_because_batches_are_accident
         FilterExpression(expression).output_schema([WORDS])
 
 
+@pytest.mark.parametrize(
+    ("condition", "kept"),
+    [
+        ("n in (3, 1, 2)", [1, 2]),
+        ("n in (2)", [2]),
+        ("n not in (2, 3)", [1, 4]),
+        ("upper(word) in ('B', 'C') and n > 2", [4]),
+        (pl.col("n").is_in([4, 1]), [1, 4]),
+        (pl.col("n").is_in(pl.Series([4, 1])), [1, 4]),
+    ],
+)
+def test_a_row_may_be_looked_up_among_constants(condition: Any, kept: list[int]) -> None:
+    rows = [("a", 1), ("b", 2), ("c", 4), ("d", None)]
+    assert [n for _, n in run(FilterExpression(condition), *rows).rows()] == kept
+    assert [n for row in rows for _, n in run(FilterExpression(condition), row).rows()] == kept, "a batch for each row"
+    assert [yes for (yes,) in run(Select(condition), *rows[:3]).rows()] == [row[1] in kept for row in rows[:3]]
+
+
+def test_constants_beside_the_rows_are_refused() -> None:
+    with pytest.raises(ConfigError, match="looks at several rows at once"):
+        Select(pl.col("n") + pl.lit(pl.Series([1, 2]))).output_schema([WORDS])
+
+
 def test_lists_of_one_row_may_be_summed() -> None:
     operator = Select(pl.col("l").list.eval(pl.element().sum()), total=pl.col("l").list.sum())
     assert run(operator, ([1, 2],), schema=arrow_schema("l array<long>")).rows() == [([3], 3)]
