@@ -36,19 +36,19 @@ from cutwater.job.handle import Job
 from cutwater.job.result import JobResult
 from cutwater.restart import exponential_delay, failure_rate, fixed_delay, no_restart
 from cutwater.state.backend import StateBackend
-from cutwater.state.descriptors import ListState, MapState, ValueState
+from cutwater.state.descriptors import AggregatingState, ListState, MapState, ReducingState, ValueState
 from cutwater.state.memory import Memory
 from cutwater.stream import KeyedStream, Stream
 
 __all__ = [
-    "END", "CheckpointInfo", "Checkpointing", "ConfigError", "CutwaterError", "DamagedCheckpoint", "DataError",
-    "Environment", "Job", "JobFailed", "JobResult", "KeyedProcess", "KeyedStream", "ListState", "MapState", "Memory",
-    "PlanError", "Process", "RestoreError", "SchemaError", "SideOutput", "Source", "SplitReader", "StateBackend",
-    "StorageError", "StorageInUse", "Stream", "TwoPhaseCommitSink", "UserCodeError", "ValueState", "check_session",
-    "count", "csv_files", "csv_sink", "discard", "exponential_delay", "failure_rate", "first", "fixed_delay",
-    "from_rows", "json_files", "json_sink", "last", "max", "mean", "memory_storage", "min", "no_restart",
-    "parquet_files", "parquet_sink", "print_sink", "sequence", "socket", "spark_conf", "spark_table", "sum", "testing",
-    "text_files",
+    "END", "AggregatingState", "CheckpointInfo", "Checkpointing", "ConfigError", "CutwaterError", "DamagedCheckpoint",
+    "DataError", "Environment", "Job", "JobFailed", "JobResult", "KeyedProcess", "KeyedStream", "ListState", "MapState",
+    "Memory", "PlanError", "Process", "ReducingState", "RestoreError", "SchemaError", "SideOutput", "Source",
+    "SplitReader", "StateBackend", "StorageError", "StorageInUse", "Stream", "TwoPhaseCommitSink", "UserCodeError",
+    "ValueState", "check_session", "count", "csv_files", "csv_sink", "discard", "exponential_delay", "failure_rate",
+    "first", "fixed_delay", "from_rows", "json_files", "json_sink", "last", "max", "mean", "memory_storage", "min",
+    "no_restart", "parquet_files", "parquet_sink", "print_sink", "sequence", "socket", "spark_conf", "spark_table",
+    "sum", "testing", "text_files",
 ]  # fmt: skip
 
 

@@ -24,7 +24,9 @@ SOURCES = [
     "SplitReader", "END",
 ]  # fmt: skip
 STREAMS = ["Stream", "KeyedStream", "count", "sum", "min", "max", "mean", "first", "last"]
-FUNCTIONS = ["Process", "KeyedProcess", "SideOutput", "ValueState", "ListState", "MapState"]
+FUNCTIONS = [
+    "Process", "KeyedProcess", "SideOutput", "ValueState", "ListState", "MapState", "ReducingState", "AggregatingState",
+]  # fmt: skip
 SINKS = ["parquet_sink", "json_sink", "csv_sink", "print_sink", "discard", "TwoPhaseCommitSink"]
 ERRORS = [
     "CutwaterError", "ConfigError", "SchemaError", "PlanError", "StorageError", "StorageInUse", "DamagedCheckpoint",

@@ -14,7 +14,9 @@ KEY_GROUP_COLUMN = "key_group"
 def refuse_reserved(column: str, where: str) -> None:
     """SchemaError for a name of the user's that would stand twice in a stored table."""
     if column == KEY_GROUP_COLUMN:
-        raise SchemaError(f"{where}: {column!r} is the name under which state stores its key groups; choose another name.")
+        raise SchemaError(
+            f"{where}: {column!r} is the name under which state stores its key groups; choose another name."
+        )
 
 
 class FrozenTable(Protocol):
