@@ -127,6 +127,25 @@ def test_a_damaged_checkpoint_is_never_passed_over_in_silence(tmp_path: Path) ->
     assert any("Falls back" in line and f"checkpoint {committed}" in line for line in again.log), again.log
 
 
+def test_a_storage_that_is_away_while_the_job_restarts_costs_attempts_and_not_the_job(tmp_path: Path) -> None:
+    env = environment(tmp_path, restart=cw.fixed_delay(attempts=50, delay="200ms"))
+    count_by_key(env, tmp_path, None, rate=1000)
+    job = env.start("away")
+    wait_until(lambda: completed_checkpoints(job) >= 2, "two checkpoints completed")
+    attempts = tmp_path / "checkpoints" / "away" / "attempts"
+    attempts.rename(tmp_path / "attempts")
+    attempts.write_text("in the way")
+    psutil.Process(next(iter(worker_pids(job).values()))).kill()
+    wait_until(lambda: sum("could not begin" in line for line in job.log) >= 2, "two restarts were refused")
+    assert job.status == "restarting"
+    attempts.unlink()
+    (tmp_path / "attempts").rename(attempts)
+    before = completed_checkpoints(job)
+    wait_until(lambda: completed_checkpoints(job) > before, "a checkpoint completed after the storage came back")
+    job.cancel()
+    assert any("restoring checkpoint" in line for line in job.log), job.log
+
+
 def test_slots_that_come_back_late_are_waited_for_and_cost_no_attempt(tmp_path: Path, spark: SparkSession) -> None:
     slots = 62
 

@@ -76,7 +76,7 @@ class FileStorage:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise StorageError(f"{path} cannot be read: {error.strerror or error}. {_advice(error)}") from error
+            raise StorageError(f"{path} cannot be read: {error.strerror or error}. {advice_on(error)}") from error
 
     def size(self, name: str) -> int:
         return os.stat(self._path(name)).st_size
@@ -84,7 +84,7 @@ class FileStorage:
     def list(self, prefix: str = "") -> Iterator[str]:
         folder = os.path.join(self.root, os.path.dirname(prefix))
         found: list[str] = []
-        for parent, folders, files in os.walk(folder):
+        for parent, folders, files in os.walk(folder, onerror=_refuse_unless_missing):
             relative = os.path.relpath(parent, self.root)
             before = "" if relative == "." else f"{relative}/"
             folders[:] = [
@@ -105,7 +105,7 @@ class FileStorage:
                 self._sync_or_remove(folder)
         except OSError as error:
             raise StorageError(
-                f"{error.filename or paths[0]} cannot be deleted: {error.strerror}. {_advice(error)}"
+                f"{error.filename or paths[0]} cannot be deleted: {error.strerror}. {advice_on(error)}"
             ) from error
 
     def local_path(self, name: str) -> str | None:
@@ -232,17 +232,24 @@ def _forget(staged: str) -> None:
         os.unlink(staged)
 
 
+def _refuse_unless_missing(error: OSError) -> None:
+    """A folder that cannot be listed is not an empty one: checkpoints in it would be taken for gone."""
+    if not isinstance(error, FileNotFoundError):
+        raise StorageError(f"{error.filename} cannot be listed: {error.strerror}. {advice_on(error)}") from error
+
+
 def _not_stored(path: str, error: OSError) -> StorageError:
-    return StorageError(f"{path} was not stored: {error.strerror or error}. {_advice(error)}")
+    return StorageError(f"{path} was not stored: {error.strerror or error}. {advice_on(error)}")
 
 
 def _uncertain(path: str, error: OSError) -> UncertainWrite:
     return UncertainWrite(
-        f"{path} may or may not be stored: {error.strerror or error}. Nothing it refers to is deleted. {_advice(error)}"
+        f"{path} may or may not be stored: {error.strerror or error}. Nothing it refers to is deleted. {advice_on(error)}"
     )
 
 
-def _advice(error: OSError) -> str:
+def advice_on(error: OSError) -> str:
+    """What the user can do about it."""
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
             return "The disk is full: free space there, lower retain=, or point storage= to another disk."

@@ -6,9 +6,10 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 
-from cutwater.checkpoint.file_storage import FileStorage
+from cutwater.checkpoint.file_storage import FileStorage, advice_on
 from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.storage import CheckpointStorage
 from cutwater.errors import StorageError, StorageInUse
@@ -55,13 +56,9 @@ def _hold_file(storage: FileStorage, job: str, name: str) -> JobLock:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
-        raise StorageError(
-            f"{path} cannot be opened: {error.strerror}. Make it writable or change storage=."
-        ) from error
+        raise StorageError(f"{path} cannot be opened: {error.strerror}. {advice_on(error)}") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, _holder(), 0)
     except BlockingIOError:
         content = os.pread(descriptor, 4096, 0)
         os.close(descriptor)
@@ -74,6 +71,10 @@ def _hold_file(storage: FileStorage, job: str, name: str) -> JobLock:
         raise StorageError(
             f"{path} cannot be locked: {error.strerror}. Use a file system that supports flock."
         ) from error
+    # The lock is held whether or not its holder's name fits on the disk; the first record of the attempt will tell.
+    with suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, _holder(), 0)
     # The file itself stays: removing it would let a second driver lock a new file of the same name.
     return JobLock(lambda: os.close(descriptor))
 

@@ -46,6 +46,7 @@ class JobStore:
         self.storage = storage
         self.layout = JobLayout(job)
         self._own_record: AttemptRecord | None = None
+        self._last_attempt: Attempt | None = None
         self._highest_seen: CheckpointId | None = None
         self._read: dict[CheckpointId, CompletedCheckpoint] = {}
 
@@ -69,8 +70,10 @@ class JobStore:
         """Fence every older attempt and write down what this one starts from; None goes on in the current incarnation.
 
         First the number is claimed, then the completed checkpoints are listed. An older attempt first publishes, then looks
-        for a newer number. So a checkpoint is either in our list, or its publisher knows that it is void.
+        for a newer number. So a checkpoint is either in our list, or its publisher knows that it is void. After a
+        StorageError it may be called again with the same ``start``.
         """
+        self._require_own_traces()
         holder = {"host": socket.gethostname(), "pid": os.getpid()}
         attempt = Attempt(
             claim_next(self.storage, self.layout.attempts, self.layout.attempt, json.dumps(holder).encode())
@@ -90,7 +93,7 @@ class JobStore:
             case _:
                 record = AttemptRecord(attempt, incarnation, (), highest)
         self.storage.create(self.layout.attempt_start(attempt), encode_attempt(record))
-        self._own_record = record
+        self._own_record, self._last_attempt = record, attempt
         clean_up(self.storage, self.layout.attempts, attempt)
         return record
 
@@ -345,6 +348,16 @@ class JobStore:
         return latest_positions([self._decoded(name, json.loads) for name in names])
 
     # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _require_own_traces(self) -> None:
+        """What this driver wrote must still be there: an empty folder in its place (a mount that is gone) looks like a job
+        that never ran, and starting over would write all output again."""
+        last = self._last_attempt
+        if last is not None and not any(self.storage.list(self.layout.attempt_start(last))):
+            raise StorageError(
+                f"The record of attempt {last} of job {self.layout.job!r}, which this driver wrote, is gone from "
+                f"{self.storage.url}. Was the disk or network mount taken away? Nothing is started until it is back."
+            )
 
     def _required_record(self) -> AttemptRecord:
         record = self.record()

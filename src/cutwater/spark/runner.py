@@ -19,7 +19,7 @@ from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointStatus, Sub
 from cutwater.config import CheckpointMode, OnCancel
 from cutwater.connectors.spark_table import SparkTable
 from cutwater.control.messages import Hello, Progress
-from cutwater.errors import CutwaterError, JobFailed, RestoreError, StorageError
+from cutwater.errors import ConfigError, CutwaterError, DamagedCheckpoint, JobFailed, RestoreError, StorageError
 from cutwater.flow.ids import CheckpointId, SubtaskId
 from cutwater.job.attempt import RootCause
 from cutwater.job.definition import JobDefinition
@@ -138,16 +138,23 @@ class SparkRunner(threading.Thread):
         began = time.monotonic()
         for notice in self._definition.notices:
             self.log(notice)
+        status, failure = "", None
         try:
             status = self._run_attempts()
-        except JobFailed as failure:
-            self._fail(failure)
+        except JobFailed as error:
+            failure = error
         except Exception as error:
-            self._fail(JobFailed(f"{type(error).__name__}: {error}"))
-        else:
-            self._finish(status, time.monotonic() - began)
+            failure = JobFailed(f"{type(error).__name__}: {error}")
+        try:
+            if failure is not None:
+                self._note_end(RunEnd.FAILED)
         finally:
+            # Before anybody hears of the end: whoever waited for it may start the job again at once.
             self._lock.release()
+        if failure is None:
+            self._finish(status, time.monotonic() - began)
+        else:
+            self._fail(failure)
 
     def _outlive_the_driver_before(self) -> None:
         """A driver that died left its workers behind: none of them may touch a sink beside ours (rule 30)."""
@@ -167,9 +174,13 @@ class SparkRunner(threading.Thread):
         while True:
             if self._canceled.is_set():
                 return self._end(RunEnd.CANCELED)
-            record = self._store.acquire_attempt(start)
-            self._store.delete_leftovers()
-            deployment = self._deploy(start)
+            try:
+                record = self._store.acquire_attempt(start)
+                self._store.delete_leftovers()
+                deployment = self._deploy(start)
+            except (StorageError, OSError) as error:
+                self._storage_refused(error)
+                continue
             start = None
             if waiting_since is None:
                 self._state.attempts += 1
@@ -210,6 +221,14 @@ class SparkRunner(threading.Thread):
 
     def _choose_start(self, restore: str) -> StartFresh | Resume | ContinueReserved:
         checkpointing = self._definition.checkpointing
+        if restore not in ("auto", "latest", "fresh") and (
+            checkpointing is None or checkpointing.mode is CheckpointMode.AT_MOST_ONCE
+        ):
+            runs = "without checkpoints" if checkpointing is None else "in mode='at_most_once'"
+            raise ConfigError(
+                f"restore={restore!r}: a job that runs {runs} restores no state. Give its environment checkpointing= in "
+                f"mode='exactly_once' or 'at_least_once', or leave restore= out."
+            )
         on_damaged = "fail" if checkpointing is None else checkpointing.on_damaged.value
         facts = self._store.facts(
             restore,
@@ -230,18 +249,20 @@ class SparkRunner(threading.Thread):
         """What this attempt's subtasks start from. The path that a user restored is the only one of its attempt to find."""
         self._materialise_tables()
         checkpointing = self._definition.checkpointing
-        moved_by_failed, self._moved_before = self._moved_before + self._moved_by_attempt(), Moved()
         if isinstance(start, StartFresh) or checkpointing is None:
+            self._moved_before = Moved()
             return deploy_fresh(self._definition)
         if checkpointing.mode is CheckpointMode.AT_MOST_ONCE:
-            self._moved_before = moved_by_failed
-            return deploy_reserved(self._definition, self._store.reservations())
+            deployment = deploy_reserved(self._definition, self._store.reservations())
+            self._moved_before += self._moved_by_attempt()
+            return deployment
         found = self._store.find_restorable(
             all_sinks_idempotent=self._definition.all_sinks_idempotent,
             on_damaged=checkpointing.on_damaged.value,
         )
         match found:
             case NothingToRestore():
+                self._moved_before = Moved()
                 return deploy_fresh(self._definition)
             case RefuseRestore(report):
                 raise JobFailed(report)
@@ -284,6 +305,14 @@ class SparkRunner(threading.Thread):
                 self._state.set_status("restarting", cause.message)
                 self._canceled.wait(delay.total_seconds())
 
+    def _storage_refused(self, error: StorageError | OSError) -> None:
+        """A storage that fails while the job restarts is a failure like another. One that fails at the first start, or has
+        lost what it was given, is told at once."""
+        if self._state.attempts == 0 or isinstance(error, DamagedCheckpoint):
+            raise error
+        self._failures.append(AttemptFailure(None, time.monotonic()))
+        self._restart_or_raise(RootCause(f"The next attempt could not begin: {error}"))
+
     def _wait_for_slots(self, since: float, reason: str) -> None:
         needed = self._definition.plan.slots_needed
         while not self._canceled.is_set():
@@ -303,14 +332,26 @@ class SparkRunner(threading.Thread):
     def _end(self, end: RunEnd) -> str:
         checkpointing = self._definition.checkpointing
         status = end.value
-        if self._store.record() is None:
+        if self._state.attempts == 0:
             return status  # canceled before the first attempt: there is no run whose end could be written down
-        if end is RunEnd.CANCELED and checkpointing is not None and checkpointing.on_cancel is OnCancel.DELETE:
-            self._store.mark_ended(RunEnd.DELETED)
+        if end is RunEnd.FINISHED:
+            self._store.mark_ended(end)
+        elif checkpointing is None or checkpointing.on_cancel is not OnCancel.DELETE:
+            self._note_end(end)
+        elif self._note_end(RunEnd.DELETED):
             self._store.delete_checkpoints([each.id for each in self._store.completed()])
-            return status
-        self._store.mark_ended(end)
         return status
+
+    def _note_end(self, end: RunEnd) -> bool:
+        """Of a run that did not finish. If it cannot be noted, the next start takes this driver for dead and resumes too."""
+        if self._state.attempts == 0:
+            return False  # how the run before ended must stay as it is
+        try:
+            self._store.mark_ended(end)
+            return True
+        except (CutwaterError, OSError) as error:
+            self.log(f"the end could not be written down: {error}")
+            return False
 
     def _finish(self, status: str, seconds: float) -> None:
         state, definition = self._state, self._definition
@@ -342,10 +383,6 @@ class SparkRunner(threading.Thread):
         )
 
     def _fail(self, failure: JobFailed) -> None:
-        try:
-            self._store.mark_ended(RunEnd.FAILED)
-        except (StorageError, CutwaterError, OSError) as error:
-            self.log(f"the end could not be written down: {error}")
         self._state.listeners.settle(LISTENERS_SECONDS)
         with self._state.changed:
             self._state.failure, self._state.status, self._state.detail = failure, "failed", str(failure)

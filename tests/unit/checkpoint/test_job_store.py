@@ -1,3 +1,4 @@
+import errno
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from cutwater.checkpoint.storage import CheckpointStorage
 from cutwater.errors import DamagedCheckpoint, RestoreError, StorageError, StorageInUse, UncertainWrite
 from cutwater.flow.ids import CheckpointId
 from tests.unit.checkpoint.checkpoints import completed, publish_next, with_one_table
+from tests.unit.checkpoint.crashing import fail_with, fork
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -581,3 +583,45 @@ def test_a_relative_path_is_found_again_from_another_folder(
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
     assert isinstance(find(running(files)), RestoreLatest)
+
+
+# --- a storage that fails while the job restarts ----------------------------------------------------------------------
+
+
+def test_a_restart_on_an_empty_folder_where_the_jobs_own_stood_is_refused_until_it_is_back(
+    files: FileStorage, tmp_path: Path
+) -> None:
+    store = running(files)
+    publish_next(store)
+    (tmp_path / "root").rename(tmp_path / "away")  # a mount that is gone leaves an empty folder
+    (tmp_path / "root").mkdir()
+    with pytest.raises(StorageError, match="record of attempt 1 of job 'job', which this driver wrote, is gone"):
+        store.acquire_attempt()
+    assert not any((tmp_path / "root").iterdir())
+    (tmp_path / "root").rmdir()
+    (tmp_path / "away").rename(tmp_path / "root")
+    assert store.acquire_attempt().accepted == (1,)
+
+
+def test_an_attempt_whose_record_could_not_be_written_is_acquired_again(files: FileStorage, tmp_path: Path) -> None:
+    store = running(files)
+    publish_next(store)
+    attempts = tmp_path / "root" / "job" / "attempts"
+    attempts.rename(tmp_path / "away")
+    attempts.write_text("in the way")
+    with pytest.raises(StorageError, match="cannot be listed: Not a directory"):
+        store.acquire_attempt()
+    attempts.unlink()
+    (tmp_path / "away").rename(attempts)
+    assert store.acquire_attempt().accepted == (1,)
+
+
+def test_a_full_disk_does_not_keep_the_lock_from_its_holder(files: FileStorage) -> None:
+    def lock(say: Callable[[object], None]) -> None:
+        fail_with("pwrite", errno.ENOSPC)
+        with JobStore(files, "job").lock():
+            with pytest.raises(StorageInUse):
+                JobStore(files, "job").lock()
+            say("held")
+
+    assert fork(lock).wait() == (0, ["held"])

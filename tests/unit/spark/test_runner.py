@@ -1,0 +1,98 @@
+"""Where a job starts and what its end leaves behind, as far as it does not take Spark to see it."""
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import cutwater as cw
+from cutwater.checkpoint.file_storage import FileStorage
+from cutwater.checkpoint.job_lock import JobLock
+from cutwater.checkpoint.job_store import JobStore
+from cutwater.checkpoint.start import RunEnd
+from cutwater.checkpoint.statistics import CheckpointHistory
+from cutwater.errors import ConfigError, RestoreError
+from cutwater.job.definition import JobDefinition
+from cutwater.job.handle import JobState
+from cutwater.spark.runner import SparkRunner
+from cutwater.testing.clock import ManualClock
+from cutwater.testing.simulation import Simulation
+
+
+def define(folder: Path, name: str, uid: str, **settings: Any) -> JobDefinition:
+    checkpointing = cw.Checkpointing("1h", storage=f"file:{folder}", **settings)
+    env = cw.Environment(parallelism=1, checkpointing=checkpointing)
+    numbers = env.read(cw.sequence(20), uid="numbers").with_columns(k=pl.col("value") % 3)
+    numbers.key_by("k").agg(n=cw.count()).uid(uid).collect("counts")
+    return env.define(name, 1)
+
+
+def run_to_the_end(folder: Path, definition: JobDefinition) -> str:
+    """The path of its final checkpoint."""
+    store = JobStore(FileStorage(str(folder)), definition.name)
+    simulation = Simulation(definition, store, ManualClock())
+    while not simulation.finished:
+        if not simulation.step():
+            assert simulation.advance_to_next_timer()
+    return f"{folder}/{store.completed()[-1].folder}"
+
+
+def runner(folder: Path, definition: JobDefinition, restore: str) -> SparkRunner:
+    """Its thread is not started, so it needs no session."""
+    return SparkRunner(
+        None,  # type: ignore[arg-type]
+        definition,
+        JobStore(FileStorage(str(folder)), definition.name),
+        JobState(definition.name, CheckpointHistory()),
+        restore=restore,
+        allow_non_restored_state=False,
+    )
+
+
+def test_a_path_that_does_not_fit_is_refused_at_the_call_and_costs_the_job_nothing(tmp_path: Path) -> None:
+    mine, other = define(tmp_path, "mine", "counts"), define(tmp_path, "other", "sums")
+    run_to_the_end(tmp_path, mine)
+    path = run_to_the_end(tmp_path, other)
+    store = JobStore(FileStorage(str(tmp_path)), "mine")
+    before, own = store.record(), store.completed()
+    with pytest.raises(RestoreError, match="uid 'sums'"):
+        runner(tmp_path, mine, path)
+    again = JobStore(FileStorage(str(tmp_path)), "mine")
+    assert (again.record(), again.completed()) == (before, own)
+    again.lock().release()
+
+
+def test_at_most_once_says_that_it_restores_no_path(tmp_path: Path) -> None:
+    path = run_to_the_end(tmp_path, define(tmp_path, "mine", "counts"))
+    with pytest.raises(ConfigError, match="mode='at_most_once' restores no state"):
+        runner(tmp_path, define(tmp_path, "mine", "counts", mode="at_most_once"), path)
+
+
+def test_the_lock_is_free_before_anybody_hears_of_the_end(tmp_path: Path) -> None:
+    running = runner(tmp_path, define(tmp_path, "mine", "counts"), "auto")
+    statuses: list[str] = []
+    held = running._lock
+
+    def release() -> None:
+        statuses.append(running._state.status)
+        held.release()
+
+    running._lock = JobLock(release)
+    running.cancel()
+    running.run()
+    assert statuses == ["created"]
+    assert running._state.status == "canceled"
+
+
+def test_a_start_that_is_canceled_before_its_first_attempt_leaves_the_end_of_the_last_run_as_it_was(
+    tmp_path: Path,
+) -> None:
+    mine = define(tmp_path, "mine", "counts")
+    run_to_the_end(tmp_path, mine)
+    JobStore(FileStorage(str(tmp_path)), "mine").mark_ended(RunEnd.FINISHED)
+    running = runner(tmp_path, mine, "auto")
+    running.cancel()
+    running.run()
+    facts = JobStore(FileStorage(str(tmp_path)), "mine").facts("auto", all_sinks_idempotent=False, on_damaged="fail")
+    assert facts.end is RunEnd.FINISHED
