@@ -52,6 +52,7 @@ def run(
         clock = ManualClock()
         simulation = _Run(definition, JobStore(MemoryStorage(1 << 30), "testing"), clock, choose)
         _play(simulation, playbacks, clock)
+        simulation.end()
         store = simulation.store
         return {name: _rows(store.collected(uid)) for name, uid in names.items()}
 
@@ -63,6 +64,7 @@ class _Run(Simulation):
         try:
             super().perform(action)
         except (Exception, SystemExit) as error:
+            self._close_after(error)
             if action.kind in ("loop", "snapshot", "commit"):
                 vertex, _, index = action.actor.removesuffix("]").rpartition("[")
                 self._fail(SubtaskId(vertex, int(index)), error)
@@ -76,7 +78,23 @@ class _Run(Simulation):
         except (Exception, SystemExit) as error:
             self._fail(subtask, error)
 
+    def end(self) -> None:
+        """The job has finished, and its processes end in order. After FAIL they do not."""
+        for subtask, built in self.subtasks.items():
+            try:
+                built.close()
+            except (Exception, SystemExit) as error:
+                self._fail(subtask, error)
+
+    def _close_after(self, error: BaseException) -> None:
+        for subtask, built in self.subtasks.items():
+            try:
+                built.close()
+            except (Exception, SystemExit) as another:
+                error.add_note(f"Closing failed too: {failed(subtask, another).error}")
+
     def _fail(self, subtask: SubtaskId, error: BaseException) -> None:
+        self._close_after(error)
         self.driver.on_message(subtask, failed(subtask, error))
         cause = self.driver.failure
         assert cause is not None, "a failed subtask fails its attempt"
@@ -93,6 +111,13 @@ def _replace_sources(
     unknown = set(inputs) - set(sources)
     if unknown:
         raise ConfigError(f"inputs name {sorted(unknown)}, but the pipeline's sources are {sorted(sources)}.")
+    endless = [
+        uid
+        for uid, draft in sources.items()
+        if uid not in inputs and isinstance(draft.body, Source) and not draft.body.bounded
+    ]
+    if endless:
+        raise ConfigError(f"The source {endless[0]!r} never ends, so the run would not either: name it in inputs.")
     playbacks = []
     for uid, given in inputs.items():
         draft = sources[uid]

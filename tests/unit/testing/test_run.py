@@ -137,7 +137,9 @@ def test_user_code_that_fails_says_where() -> None:
         run(pipeline, inputs={"words": ["a", "b"]}, parallelism=2)
     line = broken.__code__.co_firstlineno + 1
     first = str(failed.value).splitlines()[0]
-    assert first.startswith(f"lookup[0]: map 'map' (lookup): ValueError: no such user at test_run.py:{line}, for the row")
+    assert first.startswith(
+        f"lookup[0]: map 'map' (lookup): ValueError: no such user at test_run.py:{line}, for the row"
+    )
 
 
 def test_a_function_that_cannot_be_opened_says_where() -> None:
@@ -189,3 +191,60 @@ def test_the_ways_to_compare_with_give_the_same_result(environment: Any) -> None
     scripted = script([("a",), ("b",)], CHECKPOINT, [("a",)], FAIL, [("b",)])
     rows = run(numbered, {"words": scripted}, environment=environment())
     assert sorted(told(rows["out"])) == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
+
+
+CLOSED: list[str] = []
+
+
+class Closing(cw.Process):
+    """Breaks at a word, and at close if it is told to."""
+
+    def __init__(self, breaks_at: str | None = None, *, closes: bool = True) -> None:
+        self.breaks_at, self.closes = breaks_at, closes
+
+    def process(self, row: Any, ctx: Any) -> Any:
+        if row.word == self.breaks_at:
+            raise ValueError(f"no {row.word}")
+        return [row]
+
+    def close(self) -> None:
+        CLOSED.append("closed")
+        if not self.closes:
+            raise OSError("cannot be closed")
+
+
+def passing(function: cw.Process) -> Any:
+    def pipeline(env: cw.Environment) -> None:
+        words = env.read(cw.from_rows([], "word string"), uid="words")
+        words.process(function, "word string").uid("passing").collect("out")
+
+    return pipeline
+
+
+def test_functions_are_closed_once_at_the_end_and_not_by_a_failure_of_every_process() -> None:
+    CLOSED.clear()
+    run(passing(Closing()), inputs={"words": script(["a"], CHECKPOINT, ["b"], FAIL)})
+    assert CLOSED == ["closed"]
+
+
+def test_functions_are_closed_when_the_pipeline_fails() -> None:
+    CLOSED.clear()
+    with pytest.raises(cw.JobFailed, match="no b") as failure:
+        run(passing(Closing("b", closes=False)), inputs={"words": ["a", "b"]})
+    assert CLOSED == ["closed"]
+    assert "passing[0]" in str(failure.value).splitlines()[0]
+    assert "Closing failed too: OSError: cannot be closed" in str(failure.value)
+
+
+def test_a_close_that_fails_fails_the_run() -> None:
+    with pytest.raises(cw.JobFailed, match=r"passing\[0\] \(test_run.py:\d+\): OSError: cannot be closed"):
+        run(passing(Closing(closes=False)), inputs={"words": ["a"]})
+
+
+def test_a_source_without_end_must_be_replaced() -> None:
+    def pipeline(env: cw.Environment) -> None:
+        env.read(cw.sequence(None), uid="numbers").collect("out")
+
+    with pytest.raises(cw.ConfigError, match="source 'numbers' never ends, so the run would not either: name it"):
+        run(pipeline, inputs={})
+    assert told(run(pipeline, inputs={"numbers": [1, 2]})["out"]) == [(1,), (2,)]
