@@ -490,7 +490,7 @@ def test_only_the_two_kinds_of_sinks_are_taken() -> None:
     class Neither(Sink):
         pass
 
-    with pytest.raises(ConfigError, match=r"cw\.PlainSink or cw\.TwoPhaseCommitSink"):
+    with pytest.raises(ConfigError, match=r"derive it from cw\.TwoPhaseCommitSink"):
         SinkOperator(Neither())
 
 
