@@ -39,6 +39,7 @@ class MemoryStorageSetting:
 
 
 def memory_storage(max_state: ByteSize = "5MB") -> MemoryStorageSetting:
+    """``storage="memory"`` with a limit of its own: what one subtask may store of one state."""
     return MemoryStorageSetting(parse_byte_size("max_state", max_state))
 
 

@@ -82,7 +82,8 @@ class TwoPhaseCommitSink(Sink):
     prepare_in_background: bool = False
     """True when ``prepare`` of one transaction may run beside ``begin`` and ``write`` of the next."""
 
-    def open(self, ctx: SinkContext) -> None: ...
+    def open(self, ctx: SinkContext) -> None:
+        """Once in each subtask and attempt, before anything else: connect here, not in ``__init__``."""
 
     def recover(self, committables: Sequence[Json]) -> None:
         """On every start, before commits: abort what this sink left open and no checkpoint lists."""
@@ -92,7 +93,8 @@ class TwoPhaseCommitSink(Sink):
         """Open a transaction. ``name`` is unique over attempts, subtasks and checkpoints."""
 
     @abstractmethod
-    def write(self, txn: Any, batch: pa.RecordBatch) -> None: ...
+    def write(self, txn: Any, batch: pa.RecordBatch) -> None:
+        """Add records to an open transaction. Nobody may see them yet."""
 
     @abstractmethod
     def prepare(self, txn: Any) -> Json | None:

@@ -74,6 +74,7 @@ class Job:
 
     @property
     def status(self) -> str:
+        """created, waiting (for slots), running, restarting; in the end finished, canceled, failed or stopped."""
         return self._state.status
 
     @property

@@ -29,6 +29,7 @@ class JobResult:
         return [row for batch in self._batches(name) for row in rows_of(batch)]
 
     def to_polars(self, name: str) -> pl.DataFrame:
+        """The rows of ``collect(name)`` as a DataFrame."""
         table = pa.Table.from_batches(self._batches(name), self._schemas[name])
         frame = pl.from_arrow(table)
         assert isinstance(frame, pl.DataFrame)
