@@ -109,7 +109,9 @@ class KeyedProcessOperator(ContextFunction):
             return
         ctx, results = self._context, list[Any]()
         for time, key in self._timers[kind].due(until):
-            self._states.key = ctx.key = key
+            self._states.key = key
+            # state knows a key of several columns as a plain tuple
+            ctx.key = key if len(self.keys) == 1 else tuple.__new__(row_type(self.keys), key)
             ctx.timestamp = time
             try:
                 found = self.fn.on_timer(time, ctx)

@@ -336,6 +336,23 @@ def test_timers_survive_a_checkpoint_and_fire_once() -> None:
     assert second.watermark(8000) == [("b", 8000)]
 
 
+def test_a_key_of_several_columns_is_a_row_in_on_timer_also_after_a_restore() -> None:
+    class Tells(KeyedProcess):
+        def process(self, row: Row, ctx: ProcessContext) -> Any:
+            ctx.timers.processing_time(row.n)
+
+        def on_timer(self, timestamp: int, ctx: ProcessContext) -> Any:
+            yield ctx.key.word, ctx.key.n
+
+    def telling() -> KeyedProcessOperator:
+        return KeyedProcessOperator(Tells(), WORDS, ["word", "n"])
+
+    first = Harness(telling())
+    first.feed(("a", 2000), ("b", 3000))
+    assert first.clock(2000) == [("a", 2000)]
+    assert Harness(telling(), Stored(first.operator)).clock(3000) == [("b", 3000)]
+
+
 def test_the_same_timer_set_twice_fires_once() -> None:
     class Counts(KeyedProcess):
         def process(self, row: Row, ctx: ProcessContext) -> Any:
