@@ -14,7 +14,10 @@ from cutwater.schema import SchemaLike, arrow_schema
 
 
 def from_rows(rows: Iterable[Any], schema: SchemaLike) -> "RowsSource":
-    """Tuples, dicts or rows (or bare values, for a single column), in their order: they are one split."""
+    """Tuples, dicts or rows (or bare values, for a single column), in their order: they are one split.
+
+    A dict has all columns, and every value fits its column as it is; else ConfigError, naming row, column and value.
+    """
     return RowsSource(_columns(list(rows), arrow_schema(schema, "from_rows: schema")))
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cutwater.errors import DataError, SchemaError
 from cutwater.schema import missing_column
@@ -98,10 +99,22 @@ def _fitted_column(table: pa.Table, field: "pa.Field[Any]", where: str) -> "pa.A
             f"{where}: column {field.name!r} is {column.type} in the result, {field.type} in the schema, and has a value "
             f"that does not fit: {error}"
         ) from None
+    if _became_infinite(column, cast):
+        raise DataError(
+            f"{where}: column {field.name!r} is {column.type} in the result, {field.type} in the schema, and has a value "
+            "that is out of its range"
+        )
     if cast.null_count and not field.nullable:
         raise DataError(f"{where}: column {field.name!r} is NOT NULL in the schema, but the result has nulls in it")
     chunks = cast.chunks
     return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks or [pa.array([], field.type)])
+
+
+def _became_infinite(column: "pa.ChunkedArray[Any]", cast: "pa.ChunkedArray[Any]") -> bool:
+    """The one change that Arrow's cast makes in silence: a number too large for a narrower float."""
+    if not (pa.types.is_floating(column.type) and cast.type.bit_width < column.type.bit_width):
+        return False
+    return bool(pc.any(pc.and_(pc.is_finite(column), pc.is_inf(cast))).as_py())
 
 
 def _may_become(given: pa.DataType, wanted: pa.DataType) -> bool:

@@ -217,6 +217,14 @@ def test_a_frame_that_does_not_fit_its_schema_is_named(fn: Any, says: str) -> No
         run(MapBatches(fn, "word string, n int"), ("a", 1))
 
 
+def test_a_number_too_large_for_a_narrower_float_is_refused_and_infinity_is_not() -> None:
+    narrow = MapBatches(lambda df: df.select(x=pl.col("x") * 10), "x float")
+    wide = arrow_schema("x double")
+    assert run(narrow, (0.5,), (float("inf"),), (None,), schema=wide).rows() == [(5.0,), (float("inf"),), (None,)]
+    with pytest.raises(DataError, match=r"column 'x' is double in the result, float in the schema.*out of its range"):
+        run(narrow, (0.5,), (1e300,), schema=wide)
+
+
 def test_an_exception_in_map_batches_names_the_users_line() -> None:
     with pytest.raises(UserCodeError, match="ColumnNotFoundError") as raised:
         run(MapBatches(lambda df: df.select("nope"), WORDS), ("a", 1))
