@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -13,6 +14,11 @@ from cutwater.checkpoint.events import ManualTriggerRequested, RequestId
 from cutwater.checkpoint.file_storage import FileStorage
 from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.memory_storage import MemoryStorage
+from cutwater.checkpoint.statistics import CheckpointStatus
+from cutwater.connectors.manifest import committed_files
+from cutwater.errors import StorageError
+from cutwater.flow.ids import CheckpointId, SubtaskId
+from cutwater.subtask.setup import TableWriter
 from cutwater.testing.clock import ManualClock
 from cutwater.testing.simulation import Simulation
 
@@ -22,7 +28,13 @@ MOST_STEPS = 100_000
 class Scene:
     """A job that counts numbers by key in the simulation, with its files under ``folder``."""
 
-    def __init__(self, folder: Path, write: Callable[[cw.Stream], object], records: int = 40_000) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        write: Callable[[cw.Stream], object],
+        records: int = 40_000,
+        kind: type[Simulation] = Simulation,
+    ) -> None:
         self.checkpoints = folder / "checkpoints" / "job"
         checkpointing = cw.Checkpointing("1h", storage=f"file:{folder / 'checkpoints'}", retain=5)
         env = cw.Environment(parallelism=1, checkpointing=checkpointing)
@@ -30,7 +42,9 @@ class Scene:
         write(numbers.key_by("k").agg(n=cw.count()).uid("counts"))
         self.clock = ManualClock()
         self.store = JobStore(FileStorage(str(folder / "checkpoints")), "job")
-        self.simulation = Simulation(env.define("job", 1), self.store, self.clock, random.Random(1).randrange)
+        self.simulation = kind(env.define("job", 1), self.store, self.clock, random.Random(1).randrange)
+        self.withheld: str | None = None
+        """Messages of this name never reach the driver."""
         self._requests = 0
 
     def step_until(self, happened: Callable[[], bool]) -> None:
@@ -38,8 +52,14 @@ class Scene:
             if happened():
                 return
             self.clock.advance(0.005)
+            self._lose_withheld()
             self.simulation.step()
         raise AssertionError("it never came to that")
+
+    def _lose_withheld(self) -> None:
+        for sent in self.simulation._to_driver.values():
+            for message in [each for each in sent if type(each).__name__ == self.withheld]:
+                sent.remove(message)
 
     def trigger(self) -> None:
         seen = self.records_in()
@@ -102,3 +122,65 @@ def test_without_checkpoints_a_restart_collects_anew_and_shows_only_what_the_las
     assert crashed
     simulation.run_until_idle()
     assert len(store.collected(uid)) == 2
+
+
+class FirstIsNotStored(Simulation):
+    """The state of checkpoint 1 cannot be written."""
+
+    def _writer(self, subtask: SubtaskId) -> TableWriter:
+        written = super()._writer(subtask)
+
+        class Failing:
+            def write(self, checkpoint: CheckpointId, uid: str, table: Any) -> Any:
+                if checkpoint == 1:
+                    raise StorageError("no room for checkpoint 1")
+                return written.write(checkpoint, uid, table)
+
+        return Failing()
+
+
+def visible_and_listed(folder: Path) -> tuple[list[str], list[str]]:
+    return sorted(str(path) for path in folder.glob("*.parquet")), committed_files(folder)
+
+
+def test_files_that_a_failed_checkpoint_prepared_are_in_the_manifest_of_the_next(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    scene = Scene(tmp_path, lambda counts: counts.write(cw.parquet_sink(out), uid="out"), 1000, FirstIsNotStored)
+    scene.trigger()
+    scene.step_until(lambda: scene.simulation.history.counts[CheckpointStatus.FAILED] == 1)
+    scene.step_until(lambda: scene.simulation.finished)
+    scene.simulation.run_until_idle()
+    visible, listed = visible_and_listed(out)
+    assert len(visible) == 2
+    assert visible == listed
+
+
+def test_files_that_a_restart_committed_are_in_the_manifest_of_the_restored_checkpoint(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    scene = Scene(tmp_path, lambda counts: counts.write(cw.parquet_sink(out), uid="out"), 1000)
+    scene.trigger()
+    scene.step_until(lambda: scene.has_metadata(1))
+    scene.simulation.crash()
+    scene.step_until(lambda: scene.simulation.finished)
+    scene.simulation.run_until_idle()
+    visible, listed = visible_and_listed(out)
+    assert len(visible) == 2
+    assert visible == listed
+
+
+def test_files_of_a_checkpoint_whose_confirmation_died_with_the_driver_are_in_a_manifest(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    scene = Scene(tmp_path, lambda counts: counts.write(cw.parquet_sink(out), uid="out"), 1000)
+    scene.trigger()
+    scene.step_until(lambda: len(visible_and_listed(out)[0]) == 1)
+    scene.withheld = "Committed"
+    scene.trigger()
+    scene.step_until(lambda: scene.has_metadata(2))
+    assert visible_and_listed(out)[1] == []
+    scene.withheld = None
+    scene.simulation.crash()
+    scene.step_until(lambda: scene.simulation.finished)
+    scene.simulation.run_until_idle()
+    visible, listed = visible_and_listed(out)
+    assert len(visible) == 3
+    assert visible == listed

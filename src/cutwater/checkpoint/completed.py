@@ -35,10 +35,20 @@ class SubtaskRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class CommittedOutput:
+    """A committable of the sink ``uid``, prepared for ``checkpoint``."""
+
+    uid: str
+    checkpoint: CheckpointId
+    value: Json
+
+
+@dataclass(frozen=True, slots=True)
 class CompletedCheckpoint:
     """``folder`` is its place in its storage (``""``: the storage's root); every file name is relative to the storage.
 
     ``triggered_at`` is in seconds since the epoch, ``duration`` in seconds from the trigger to the last acknowledgement.
+    ``carried``: output that its snapshots no longer list because it is committed, and that no manifest may list yet.
     """
 
     job: str
@@ -54,6 +64,7 @@ class CompletedCheckpoint:
     graph: tuple[VertexShape, ...]
     subtasks: tuple[SubtaskRecord, ...]
     label: str | None = None
+    carried: tuple[CommittedOutput, ...] = ()
 
     @property
     def size(self) -> int:
@@ -68,6 +79,20 @@ class CompletedCheckpoint:
         """Whether a sink makes output visible when this checkpoint is announced."""
         inlines = (operator.inline for record in self.subtasks for operator in record.snapshot.operators)
         return any(isinstance(inline, Mapping) and inline.get("committables") for inline in inlines)
+
+    def output(self) -> Iterator[CommittedOutput]:
+        """All that is committed when this checkpoint is announced or restored. What is not of a sink's form is left to the
+        sink that restores it: it says so."""
+        for record in self.subtasks:
+            for operator in record.snapshot.operators:
+                listed = operator.inline.get("committables") if isinstance(operator.inline, Mapping) else None
+                entries = (
+                    entry
+                    for entry in listed or ()
+                    if isinstance(entry, Mapping) and {"checkpoint", "value"} <= set(entry)
+                )
+                for entry in entries:
+                    yield CommittedOutput(operator.uid, CheckpointId(entry["checkpoint"]), entry["value"])
 
     def in_folder(self, folder: str) -> "CompletedCheckpoint":
         """The same checkpoint seen from a storage in which its folder is ``folder``: its files are named anew."""
@@ -128,6 +153,7 @@ def from_json(value: Json) -> CompletedCheckpoint:
             for each in value["subtasks"]
         ),
         label=value["label"],
+        carried=tuple(CommittedOutput(**each) for each in value.get("carried", ())),
     )
 
 

@@ -3,8 +3,8 @@
 Runs on one thread and never blocks on storage: that work goes to ``DriverIO``, whose results come back to this thread.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from cutwater.checkpoint import commands as do
@@ -28,6 +28,7 @@ from cutwater.flow.clock import Clock
 from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
 from cutwater.job.definition import JobDefinition
 from cutwater.job.deployment import Deployment
+from cutwater.job.output import UnconfirmedOutput, VisibleOutput
 
 Json = Any
 
@@ -92,7 +93,7 @@ class AttemptDriver:
         )
         self._timer: float | None = None
         self._metrics: dict[CheckpointId, dict[SubtaskId, SubtaskMetrics]] = {}
-        self._committables: dict[CheckpointId, dict[str, list[Json]]] = {}
+        self._output = UnconfirmedOutput()
         self.processes: dict[SubtaskId, say.Hello] = {}
         self.progress: dict[SubtaskId, say.Progress] = {}
         self.left: set[SubtaskId] = set()
@@ -171,6 +172,7 @@ class AttemptDriver:
                 self._io.submit(self._store.reserve_id, self._id_reserved)
             case do.AllowStart():
                 self.started = True
+                self._tell_sinks(self._deployment.visible)
                 self._broadcast(say.StartProcessing())
             case do.SendTrigger(checkpoint, triggered_at, unaligned, savepoint, stop, to):
                 trigger = say.TriggerCheckpoint(checkpoint, triggered_at, unaligned, savepoint, stop)
@@ -189,7 +191,7 @@ class AttemptDriver:
             case do.NotifySubsumed(checkpoint):
                 self._broadcast(say.CheckpointSubsumed(checkpoint))
             case do.ConfirmOutput(checkpoint):
-                self._confirm_output(checkpoint)
+                self._tell_sinks(self._output.confirm(checkpoint))
             case do.DeleteFiles(checkpoints):
                 self._io.submit(lambda: self._store.delete_checkpoints(checkpoints), self._log_failure)
             case do.StopSources(drain):
@@ -257,8 +259,8 @@ class AttemptDriver:
                 for snapshot in command.snapshots
             ),
         )
-        if completed.has_committables():
-            self._committables[completed.id] = _committables_of(completed)
+        completed = replace(completed, carried=self._output.carried_past(completed))
+        self._output.add(completed)
         self._io.submit(lambda: self._store.publish(completed), lambda outcome: self._published(completed, outcome))
 
     def _published(self, completed: CompletedCheckpoint, outcome: Any) -> None:
@@ -274,7 +276,7 @@ class AttemptDriver:
 
     def _announce(self, checkpoint: CheckpointId) -> None:
         """Before sinks hear of it, it is written down that output up to here may be visible (rule 31)."""
-        if checkpoint not in self._committables:
+        if not self._output.is_listed_by(checkpoint):
             self._broadcast(say.CheckpointCompleted(checkpoint))
             return
 
@@ -286,12 +288,12 @@ class AttemptDriver:
 
         self._io.submit(lambda: self._store.commit_began(checkpoint), noted)
 
-    def _confirm_output(self, checkpoint: CheckpointId) -> None:
-        for n in sorted(n for n in self._committables if n <= checkpoint):
-            for uid, committables in self._committables.pop(n).items():
-                sink = self._definition.sinks.get(uid)
-                if isinstance(sink, TwoPhaseCommitSink):
-                    self._io.submit(_call_committed_everywhere(sink, n, committables), self._log_failure)
+    def _tell_sinks(self, output: Iterable[VisibleOutput]) -> None:
+        """Before any later metadata is stored, so that no checkpoint leaves out what no manifest lists."""
+        for visible in output:
+            sink = self._definition.sinks.get(visible.uid)
+            if isinstance(sink, TwoPhaseCommitSink):
+                self._io.submit(_call_committed_everywhere(sink, visible), self._log_failure)
 
     def _store_collected(self, uid: str, checkpoint: CheckpointId, writer: int, rows: bytes) -> None:
         def stored(outcome: Any) -> None:
@@ -322,21 +324,5 @@ class AttemptDriver:
             self._events.log(f"{type(outcome).__name__}: {outcome}")
 
 
-def _committables_of(completed: CompletedCheckpoint) -> dict[str, list[Json]]:
-    """Only those that this checkpoint brought; earlier ones stand in earlier checkpoints."""
-    found: dict[str, list[Json]] = {}
-    for record in completed.subtasks:
-        for operator in record.snapshot.operators:
-            if isinstance(operator.inline, dict):
-                for entry in operator.inline.get("committables", ()):
-                    if entry.get("checkpoint") == completed.id:
-                        found.setdefault(operator.uid, []).append(entry["value"])
-                    else:
-                        found.setdefault(operator.uid, [])
-    return found
-
-
-def _call_committed_everywhere(
-    sink: TwoPhaseCommitSink, checkpoint: CheckpointId, values: list[Json]
-) -> Callable[[], None]:
-    return lambda: sink.committed_everywhere(checkpoint, values)
+def _call_committed_everywhere(sink: TwoPhaseCommitSink, visible: VisibleOutput) -> Callable[[], None]:
+    return lambda: sink.committed_everywhere(visible.checkpoint, list(visible.committables))

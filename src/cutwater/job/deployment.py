@@ -17,6 +17,7 @@ from cutwater.control.messages import Deploy
 from cutwater.errors import CutwaterError, DataError, JobFailed
 from cutwater.flow.ids import SubtaskId
 from cutwater.job.definition import JobDefinition
+from cutwater.job.output import VisibleOutput, restored_output
 from cutwater.operators.user_code import own_line
 from cutwater.rows import shortened
 from cutwater.subtask.setup import SubtaskState
@@ -31,6 +32,8 @@ class Deployment:
     storage: CheckpointStorage | None = None
     restores: Mapping[SubtaskId, SubtaskRestore] = field(default_factory=dict)
     splits: dict[SubtaskId, list[Json]] = field(default_factory=dict)
+    visible: Sequence[VisibleOutput] = ()
+    """What sinks commit while they open."""
 
     def message(self, subtask: SubtaskId) -> Deploy:
         restore = self.restores.get(subtask)
@@ -87,7 +90,7 @@ def deploy_restored(
             if operator.uid in definition.sources:
                 own = [split for part in operator.inline for split in part.get("splits", ())]
                 splits.setdefault(subtask, []).extend(own)
-    return Deployment(storage, restores, splits)
+    return Deployment(storage, restores, splits, restored_output(checkpoint))
 
 
 def _inline_parts(restores: Mapping[SubtaskId, SubtaskRestore], uid: str) -> list[Json]:
