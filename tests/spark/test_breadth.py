@@ -59,17 +59,20 @@ class Countdown(cw.Source):
 
     schema = "n long, k long"
 
+    def __init__(self, told: Path) -> None:
+        self.told = told
+
     def splits(self) -> list[int]:
         return [300, 200, 100]
 
     def open(self, split: int, position: int | None, ctx: Any) -> "CountdownReader":
-        return CountdownReader(split if position is None else position)
+        return CountdownReader(split if position is None else position, self.told / str(split))
 
 
 class CountdownReader(cw.SplitReader):
-    def __init__(self, left: int) -> None:
+    def __init__(self, left: int, told: Path) -> None:
         self.left = left
-        self.told: list[tuple[int, int]] = []
+        self.told = told
 
     def next_batch(self, max_rows: int, timeout: timedelta) -> Any:
         if not self.left:
@@ -82,7 +85,12 @@ class CountdownReader(cw.SplitReader):
         return self.left
 
     def checkpoint_completed(self, checkpoint_id: int, position: int) -> None:
-        self.told.append((checkpoint_id, position))
+        with self.told.open("a") as told:
+            told.write(f"{checkpoint_id} {position}\n")
+
+    def close(self) -> None:
+        with self.told.open("a") as told:
+            told.write("closed\n")
 
 
 class Visits(cw.KeyedProcess):
@@ -161,7 +169,8 @@ def test_every_verb_gives_what_plain_python_gives_over_a_failure(
         .map_batches(lambda frame: frame.select("n", "k"), PAIR)
     )
     extra = env.read(cw.from_rows(EXTRA, PAIR), uid="extra", parallelism=1)
-    own = env.read(Countdown(), uid="countdown", parallelism=1)
+    (tmp_path / "told").mkdir()
+    own = env.read(Countdown(tmp_path / "told"), uid="countdown", parallelism=1)
     tallied = numbers.union(extra, own).rebalance().process(Tally, PAIR).uid("tally")
     totals = (
         tallied.key_by("k").agg(rows=cw.count(), total=cw.sum("n"), low=cw.min("n"), high=cw.max("n")).uid("totals")
@@ -217,6 +226,10 @@ def test_every_verb_gives_what_plain_python_gives_over_a_failure(
     sunk = len(result.rows("totals")) + len(ledger) + len(milestones) + len(pairs) + len(tenth) + 3 * len(EXTRA)
     assert result.records_out == sunk + len(pairs)
     assert result.checkpoints >= 1
+    for split in ("300", "200", "100"):
+        *told, closed = (tmp_path / "told" / split).read_text().splitlines()
+        assert told[-1].endswith(" 0"), "a checkpoint covered the last row, and the reader heard of it"
+        assert closed == "closed"
     assert 0 < result.seconds < DEADLINE_SECONDS
 
 
@@ -278,6 +291,69 @@ def test_growing_folders_of_every_format_are_followed_and_a_canceled_job_goes_on
     again.cancel()
     assert committed(tmp_path) == [(kind, n) for kind in kinds for n in (1, 2, 3)]
     assert any(line.startswith("restoring checkpoint") for line in again.log)
+
+
+class Catalogue(cw.Source):
+    """Written as the contract shows it: finds files by itself, all of them each time, and takes its time for that."""
+
+    schema = "name string"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def splits(self) -> list[str]:
+        return []
+
+    def discover(self, known: Any) -> list[str]:
+        with (self.folder.parent / "looks").open("a") as looks:
+            looks.write("look\n")
+        threading.Event().wait(1.5)
+        return sorted(file.name for file in self.folder.iterdir())
+
+    def open(self, split: str, position: int | None, ctx: Any) -> "CatalogueReader":
+        return CatalogueReader(split, position or 0)
+
+
+class CatalogueReader(cw.SplitReader):
+    def __init__(self, name: str, given: int) -> None:
+        self.name, self.given = name, given
+
+    def next_batch(self, max_rows: int, timeout: timedelta) -> Any:
+        if self.given:
+            return cw.END
+        self.given = 1
+        return pa.RecordBatch.from_pydict({"name": [self.name]})
+
+    def position(self) -> int:
+        return self.given
+
+
+def looks(folder: Path) -> int:
+    written = folder / "looks"
+    return len(written.read_text().splitlines()) if written.exists() else 0
+
+
+def test_an_own_source_that_takes_long_to_look_for_splits_has_each_read_once(tmp_path: Path) -> None:
+    names = tmp_path / "names"
+    names.mkdir()
+    (names / "first").touch()
+    env = cw.Environment(parallelism=2, checkpointing=checkpoints_in(tmp_path))
+    env.read(Catalogue(names), uid="catalogue").write(cw.json_sink(tmp_path / "out"), uid="out")
+    job = env.start("catalogue")
+
+    def read() -> list[str]:
+        files = list((tmp_path / "out").rglob("*.json"))
+        return sorted(json.loads(line)["name"] for file in files for line in file.read_text().splitlines())
+
+    wait_until(lambda: read() == ["first"], "the first file is found")
+    (names / "second").touch()
+    wait_until(lambda: "second" in read(), "the second file is found")
+    seen = looks(tmp_path)
+    wait_until(lambda: looks(tmp_path) >= seen + 2, "whatever it found twice was dealt out")
+    newest = job.trigger_checkpoint()
+    assert newest.status == "completed"
+    job.cancel()
+    assert read() == ["first", "second"]
 
 
 def serve_lines(lines: list[str]) -> int:
