@@ -1,5 +1,6 @@
 """The splits that one source subtask reads, and where it stands in each."""
 
+import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -99,7 +100,7 @@ class SourceInput:
         return None
 
     def _end(self, split: _Split, reader: SplitReader) -> None:
-        split.position = reader.position()
+        split.position = self._position(split, reader)
         split.ended = True
         hears = type(reader).checkpoint_completed is not SplitReader.checkpoint_completed
         if not (hears and self._checkpointed):
@@ -138,8 +139,23 @@ class SourceInput:
         """For the checkpoint: after the last batch returned, ended splits included, so that none is found anew."""
         for split in self._splits:
             if split.reader is not None and not split.ended:
-                split.position = split.reader.position()
+                split.position = self._position(split, split.reader)
         return [{"split": s.split, "position": s.position, "ended": s.ended} for s in self._splits]
+
+    def _position(self, split: _Split, reader: SplitReader) -> Json:
+        """As a checkpoint gives it back. Refused here, where the reader is known: a checkpoint would only fail."""
+        position = reader.position()
+        try:
+            stored = json.loads(json.dumps(position))
+        except (TypeError, ValueError):
+            stored = None
+        if stored != _with_lists(position):
+            raise DataError(
+                f"source {self._ctx.uid!r}, split {shortened(split.split)}: position() returned {shortened(position)}, "
+                "which is not JSON, and positions are stored in checkpoints; return numbers, strings, lists, or dicts "
+                "with strings as keys"
+            )
+        return stored
 
     def remember(self, checkpoint: CheckpointId) -> None:
         self._reached_at[checkpoint] = [
@@ -161,3 +177,14 @@ class SourceInput:
         with ExitStack() as stack:
             for split in reversed(self._splits):
                 stack.callback(self._close, split)
+
+
+def _with_lists(value: Json) -> Json:
+    """Tuples may stand for lists: whoever takes a position apart does not see the difference."""
+    match value:
+        case list() | tuple():
+            return [_with_lists(each) for each in value]
+        case dict():
+            return {key: _with_lists(each) for key, each in value.items()}
+        case _:
+            return value

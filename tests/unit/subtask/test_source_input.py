@@ -207,3 +207,38 @@ def test_a_source_that_discovers_is_unbounded_unless_it_says_otherwise() -> None
     source_input = SourceInput(Finds(), CONTEXT, fresh(2))
     values(source_input)
     assert not source_input.exhausted
+
+
+class OddlyPlaced(CountingReader):
+    """A position that a checkpoint cannot give back as it is."""
+
+    def __init__(self, place: Any) -> None:
+        super().__init__(1, 0)
+        self.place = place
+
+    def position(self) -> Any:
+        return self.place
+
+
+@pytest.mark.parametrize("place", [b"offset", {1: 2}, {"at": timedelta(seconds=1)}, {3}, float("nan")])
+@pytest.mark.parametrize("batches", [1, 2], ids=["while it is read", "when it has ended"])
+def test_a_position_that_is_not_json_names_the_source_and_the_position(place: Any, batches: int) -> None:
+    class Odd(Counting):
+        def open(self, split: int, position: Any, ctx: SourceContext) -> CountingReader:
+            return OddlyPlaced(place)
+
+    source_input = SourceInput(Odd(), CONTEXT, [{"split": 1, "position": None}])
+    with pytest.raises(cw.DataError, match=r"source 'numbers', split 1: position\(\) returned .*, which is not JSON"):
+        for _ in range(batches):
+            source_input.next(10, PATIENCE)
+            source_input.positions()
+
+
+def test_a_tuple_is_a_position_and_is_stored_as_a_list() -> None:
+    class Pairs(Counting):
+        def open(self, split: int, position: Any, ctx: SourceContext) -> CountingReader:
+            return OddlyPlaced((4, {"part": (1, 2)}))
+
+    source_input = SourceInput(Pairs(), CONTEXT, [{"split": 1, "position": None}])
+    source_input.next(10, PATIENCE)
+    assert source_input.positions() == [{"split": 1, "position": [4, {"part": [1, 2]}], "ended": False}]
