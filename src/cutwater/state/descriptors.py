@@ -21,7 +21,6 @@ from cutwater.state.backend import KeyedStateStore
 from cutwater.state.handles import (
     AggregatingHandle,
     Handle,
-    KeyScope,
     ListHandle,
     MapHandle,
     Place,
@@ -29,6 +28,7 @@ from cutwater.state.handles import (
     SingleHandle,
     ValueHandle,
 )
+from cutwater.state.key_scope import KeyScope
 
 EXPIRY_FIELD = "expires_at"
 

@@ -7,34 +7,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from cutwater.errors import ConfigError, DataError
+from cutwater.errors import DataError
 from cutwater.flow.elements import Milliseconds
 from cutwater.rows import shortened
+from cutwater.state.key_scope import KeyScope
 from cutwater.state.tables import RowTable
 from cutwater.state.value_types import Admit, admission, handing_out
 
 SWEEP_STEP = 4096
 _NOTHING = object()
-
-
-class KeyScope:
-    """The key whose state the handles of one function mean, and the clock that expiry goes by."""
-
-    __slots__ = ("key", "now")
-
-    key: Any
-    """Not set while no key is being processed. Any value may be a key, also None."""
-
-    def __init__(self, now: Callable[[], Milliseconds]) -> None:
-        self.now = now
-
-    def __getattr__(self, name: str) -> Any:
-        # Only called for what is not set: in the good case the check costs nothing.
-        if name != "key":
-            raise AttributeError(name)
-        raise ConfigError(
-            "state belongs to the key that is being processed: use it in process and on_timer, not in open or close"
-        )
 
 
 class Place:
