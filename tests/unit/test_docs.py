@@ -1,0 +1,81 @@
+"""What the documentation says is there, is there; what is not, is marked *not yet*. Its first example runs."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import cutwater as cw
+from cutwater.cli.main import app
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("docs/*.md"), ROOT / "README.md"])
+KINDS = {"cw": cw, "job": cw.Job, "env": cw.Environment()}
+COMMANDS = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+
+
+def passages(page: Path) -> Iterator[str]:
+    """Lines, and blocks of code with the paragraph that introduces them."""
+    introduction, block, began = "", None, True
+    for line in page.read_text().splitlines():
+        if line.startswith("```"):
+            if block is not None:
+                yield f"{introduction}\n{block}"
+            block = "" if block is None else None
+        elif block is not None:
+            block += f"{line}\n"
+        else:
+            if line:
+                introduction = line if began else f"{introduction} {line}"
+            began = not line
+            yield line
+
+
+def is_promised(passage: str) -> bool:
+    return "not yet" not in passage.lower()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_name_and_command_on_a_page_exists_or_is_marked(page: Path) -> None:
+    missing = []
+    for passage in filter(is_promised, passages(page)):
+        named = re.findall(r"\b(cw)\.(\w+)|\b(job|env)\.([a-z_]+)\b", passage)
+        missing += [
+            f"{owner}.{name}"
+            for owner, name in ((a or b, x or y) for a, x, b, y in named)
+            if not hasattr(KINDS[owner], name)
+        ]
+        missing += [word for word in re.findall(r"`cutwater ([a-z]+)", passage) if word not in COMMANDS]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_page_and_example_that_a_page_points_to_exists(page: Path) -> None:
+    text = page.read_text()
+    linked = [page.parent / link for link in re.findall(r"\]\(([^)#:]+)\)", text)]
+    named = [ROOT / path for path in re.findall(r"(?<![\w/])(?:docs|examples|bench|tests)/[\w/.-]+\.(?:md|py)\b", text)]
+    assert [str(path) for path in [*linked, *named] if not path.exists()] == []
+
+
+def test_the_pages_that_cite_rules_cite_rules_that_stand_in_semantics() -> None:
+    rules = set(re.findall(r"^(\d+)\. ", (ROOT / "docs" / "semantics.md").read_text(), re.MULTILINE))
+    cited = set(re.findall(r"\br(\d+)\b", (ROOT / "docs" / "seeds.md").read_text()))
+    assert rules == {str(number) for number in range(1, 51)}
+    assert cited <= rules
+
+
+def test_the_pipeline_of_getting_started_passes_its_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "getting-started.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    (prepare,) = re.findall(r"```\n(mkdir .*)\n```", page)
+    subprocess.run(prepare, shell=True, check=True, cwd=tmp_path)
+    written, _, tested = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {"__name__": "getting_started"}
+    exec(compile(written, "wordcount.py", "exec"), names)
+    exec(compile(tested, "test_wordcount.py", "exec"), names)
+    names["test_words_are_counted_once_over_a_failure"]()
+    assert [path.name for path in tmp_path.iterdir()] == ["books"]
