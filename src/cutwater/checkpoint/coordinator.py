@@ -96,6 +96,7 @@ class Coordinator:
         """What follows from the event, in order."""
         self._apply(event, now)
         if self._life is not Life.ENDED:
+            self._expire_reservation(now)
             self._dropped(self._ledger.look_at_deadlines(now), now)
             self._finish_if_nothing_is_left()
             self._start_or_set_timer(now)
@@ -182,12 +183,15 @@ class Coordinator:
             case Start(occasion):
                 if occasion is Occasion.PERIODIC:
                     self._periodic_at = now + self._settings.interval.total_seconds()
-                self._reservation = self._requests.take_for(occasion)
+                expires_at = now + self._settings.timeout.total_seconds()
+                self._reservation = self._requests.take_for(occasion, now, expires_at)
                 if self._reservation.savepoint is not None and self._reservation.stops:
                     self._stop = Stop(self._reservation.savepoint)
                 self._do(do.ReserveId(self._reservation.kind))
             case Delay(until):
                 wake_at = until if wake_at is None else min(wake_at, until)
+        if self._reservation is not None:
+            wake_at = self._reservation.expires_at if wake_at is None else min(wake_at, self._reservation.expires_at)
         if wake_at is not None and wake_at != self._timer:
             self._timer = wake_at
             self._do(do.SetTimer(wake_at))
@@ -230,9 +234,19 @@ class Coordinator:
             return
         if reservation.occasion is Occasion.FINAL:
             self._pause_before_final_retry(now)
-        reason = f"No checkpoint id could be reserved: {reason}"
+        reason = f"no checkpoint id could be reserved: {reason}"
         self._cancel_reservation(reservation, reason)
-        self._fail_if_too_many(self._ledger.not_reserved(savepoint=reservation.savepoint is not None), reason)
+        self._fail_if_too_many(self._ledger.not_reserved(reservation, reason, now), reason)
+
+    def _expire_reservation(self, now: float) -> None:
+        """A storage that stays silent fails one checkpoint after the other. Should the id come after all, its checkpoint is
+        taken for its own sake; nobody waits for it any more."""
+        reservation = self._reservation
+        if reservation is None or self._settings is None or now < reservation.expires_at:
+            return
+        self._reservation_failed(f"the storage has not answered for {now - reservation.since:.1f} s", now)
+        reservation.requests, reservation.expires_at = [], now + self._settings.timeout.total_seconds()
+        self._reservation = reservation
 
     def _cancel_reservation(self, reservation: Reservation, reason: str) -> None:
         if reservation.stops:
@@ -258,11 +272,11 @@ class Coordinator:
         if pending.is_savepoint:
             self._savepoint_completed(pending, info)
             return
-        if self._stopped_at is not None and info.id > self._stopped_at.id:
+        if self._stopped_at is not None and pending.id > (self._stopped_at.id or 0):
             self._stopped_at = None
         if pending.kind is CheckpointKind.FINAL:
-            self._final = info.id
-        self._announce(info.id)
+            self._final = pending.id
+        self._announce(pending.id)
         self._complete_requests(pending, info)
 
     def _savepoint_completed(self, pending: PendingCheckpoint, info: CheckpointInfo) -> None:

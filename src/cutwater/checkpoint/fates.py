@@ -10,7 +10,9 @@ class Fate(Enum):
     COMPLETED = "completed"
     DELETED = "dropped, its files deleted"
     KEPT = "dropped, its files kept"
-    """A savepoint's files are the user's; and what may be complete after all must not be deleted."""
+    """A savepoint's files are the user's."""
+    UNKNOWN = "dropped, but it may be complete"
+    """So nothing of it is deleted."""
 
 
 class Fates:
@@ -28,11 +30,14 @@ class Fates:
     def may_delete(self, checkpoint: CheckpointId) -> bool:
         return self._fates.get(checkpoint) is Fate.DELETED
 
+    def may_be_complete(self, checkpoint: CheckpointId) -> bool:
+        return self._fates.get(checkpoint) is Fate.UNKNOWN
+
     def outcome_of_late_acknowledgement(self, checkpoint: CheckpointId) -> AckOutcome:
         match self._fates.get(checkpoint):
             case None:
                 return AckOutcome.UNKNOWN
             case Fate.COMPLETED:
                 return AckOutcome.DUPLICATE
-            case Fate.DELETED | Fate.KEPT:
+            case Fate.DELETED | Fate.KEPT | Fate.UNKNOWN:
                 return AckOutcome.DISCARDED

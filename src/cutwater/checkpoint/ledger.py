@@ -7,8 +7,9 @@ from cutwater.checkpoint import commands as do
 from cutwater.checkpoint import events as on
 from cutwater.checkpoint.failures import COUNTED, Cause, Judgement
 from cutwater.checkpoint.fates import Fate, Fates
-from cutwater.checkpoint.pending import Acknowledgement, AckOutcome, PendingCheckpoint, Phase
-from cutwater.checkpoint.statistics import CheckpointHistory, CheckpointInfo, CheckpointStatus
+from cutwater.checkpoint.pending import Acknowledgement, AckOutcome, PendingCheckpoint
+from cutwater.checkpoint.requests import Reservation
+from cutwater.checkpoint.statistics import CheckpointHistory, CheckpointInfo, CheckpointStatus, describe_checkpoint
 from cutwater.flow.ids import CheckpointId, SubtaskId
 
 
@@ -52,8 +53,7 @@ class PendingLedger:
         self._pending[pending.id] = pending
 
     def next_deadline(self) -> float | None:
-        deadlines = (pending.next_deadline for pending in self._pending.values())
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        return min((pending.next_deadline for pending in self._pending.values()), default=None)
 
     def acknowledge(self, event: on.Acknowledged, now: float) -> None:
         pending = self._pending.get(event.checkpoint)
@@ -68,10 +68,10 @@ class PendingLedger:
             # The late subtask wrote its files after those of the aborted checkpoint were deleted.
             self._do(do.DeleteFiles((event.checkpoint,)))
         if pending is not None and outcome is AckOutcome.ACCEPTED and not pending.missing:
-            self._store(pending)
+            self._store(pending, now)
 
-    def _store(self, pending: PendingCheckpoint) -> None:
-        pending.phase = Phase.WAITING_FOR_METADATA
+    def _store(self, pending: PendingCheckpoint, now: float) -> None:
+        pending.wait_for_metadata(now)
         self._do(
             do.StoreMetadata(
                 pending.id,
@@ -83,8 +83,22 @@ class PendingLedger:
             )
         )
 
-    def not_reserved(self, *, savepoint: bool) -> Judgement:
-        """A checkpoint that never got an id fails like one that did."""
+    def not_reserved(self, reservation: Reservation, reason: str, now: float) -> Judgement:
+        """A checkpoint that never got an id fails like one that did, and is recorded without one."""
+        info = describe_checkpoint(
+            None,
+            reservation.kind,
+            CheckpointStatus.FAILED,
+            trigger_time=reservation.since + self._history.epoch_offset,
+            duration=now - reservation.since,
+            unaligned=False,
+            subtasks=(),
+            failure_reason=reason,
+        )
+        self.last_ended_at = now
+        self._history.record(info, now)
+        self._do(do.RecordCheckpoint(info))
+        savepoint = reservation.savepoint is not None
         failures = self._history.failures
         return failures.failed(Cause.ID_NOT_RESERVED, None, savepoint=savepoint, tolerable=self._tolerable)
 
@@ -99,8 +113,9 @@ class PendingLedger:
         dropped = []
         for pending in self.pending:
             if not pending.can_be_dropped:
-                continue
-            if now >= pending.expires_at:
+                if now >= pending.expires_at:
+                    dropped.extend(self._storage_is_silent(pending, now))
+            elif now >= pending.expires_at:
                 waited = ", ".join(str(subtask) for subtask in pending.missing)
                 reason = f"not acknowledged within {now - pending.triggered_at:.1f} s by {waited}"
                 dropped.append(self.drop(pending, Cause.EXPIRED, reason, now))
@@ -110,27 +125,35 @@ class PendingLedger:
                 self._do(do.SendCutNow(pending.id, pending.missing))
         return dropped
 
+    def _storage_is_silent(self, pending: PendingCheckpoint, now: float) -> list[Dropped]:
+        reason = f"the storage has not answered {now - pending.triggered_at:.1f} s after the trigger"
+        return self.metadata_failed(pending.id, reason, now, unknown=True)
+
     def metadata_stored(self, checkpoint: CheckpointId, path: str, now: float) -> Completed | None:
         pending = self._pending.pop(checkpoint, None)
         if pending is None:
+            if self._fates.may_be_complete(checkpoint):
+                # It ended as failed and stays so, but it is there: retention has to know of it.
+                self._history.adopt((checkpoint,))
+                self._fates.remember(checkpoint, Fate.COMPLETED)
             return None
         self._fates.remember(checkpoint, Fate.COMPLETED)
         self.last_ended_at = now
         self._history.failures.completed()
         info = self._record(pending, CheckpointStatus.COMPLETED, now, path=path)
         if not pending.is_savepoint:
-            self._subsume_older_than(info, now)
+            self._subsume_older_than(pending.id, info, now)
         return Completed(pending, info)
 
-    def _subsume_older_than(self, completed: CheckpointInfo, now: float) -> None:
+    def _subsume_older_than(self, id: CheckpointId, completed: CheckpointInfo, now: float) -> None:
         """Drop what the completed one makes superfluous. Savepoints, and whatever may be complete itself, stay."""
         for older in self.pending:
-            if older.id < completed.id and older.can_be_dropped and not older.is_savepoint:
+            if older.id < id and older.can_be_dropped and not older.is_savepoint:
                 for request in older.requests:
                     self._do(do.CompleteRequest(request, completed))
                 older.requests = ()
-                self.drop(older, Cause.SUBSUMED, f"checkpoint {completed.id} completed first", now)
-        retired = self._history.keep(completed.id, at_most=self._retain)
+                self.drop(older, Cause.SUBSUMED, f"checkpoint {id} completed first", now)
+        retired = self._history.keep(id, at_most=self._retain)
         if retired:
             self._do(do.NotifySubsumed(retired[-1]))
             self._do(do.DeleteFiles(retired))
@@ -173,9 +196,9 @@ class PendingLedger:
         return Dropped(pending, info, judgement)
 
     def _fate_of(self, pending: PendingCheckpoint, cause: Cause) -> Fate:
-        if pending.is_savepoint or cause is Cause.METADATA_UNKNOWN:
+        if pending.is_savepoint:
             return Fate.KEPT
-        return Fate.DELETED
+        return Fate.UNKNOWN if cause is Cause.METADATA_UNKNOWN else Fate.DELETED
 
     def _record(
         self,

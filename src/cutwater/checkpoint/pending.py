@@ -87,11 +87,16 @@ class PendingCheckpoint:
         return tuple(self._acknowledgements[subtask].snapshot for subtask in sorted(self._acknowledgements))
 
     @property
-    def next_deadline(self) -> float | None:
-        """When a tick is needed. None while metadata is stored: only the storage can end that."""
-        if not self.can_be_dropped:
-            return None
-        return self.expires_at if self.cut_at is None else min(self.cut_at, self.expires_at)
+    def next_deadline(self) -> float:
+        """When a tick is needed."""
+        if self.cut_at is None or not self.can_be_dropped:
+            return self.expires_at
+        return min(self.cut_at, self.expires_at)
+
+    def wait_for_metadata(self, now: float) -> None:
+        """Every subtask acknowledged. The storage gets as long again: a hung one must not hold the job for ever."""
+        self.phase = Phase.WAITING_FOR_METADATA
+        self.expires_at += now - self.triggered_at
 
     def acknowledge(self, subtask: SubtaskId, acknowledgement: Acknowledgement) -> AckOutcome:
         if subtask in self._acknowledgements:

@@ -32,16 +32,16 @@ class WaitingRequests:
     def add_manual(self, request: RequestId) -> None:
         self._manual.append(request)
 
-    def take_for(self, occasion: Occasion) -> "Reservation":
+    def take_for(self, occasion: Occasion, now: float, expires_at: float) -> "Reservation":
         match occasion:
             case Occasion.SAVEPOINT:
                 savepoint = self._savepoints.popleft()
-                return Reservation(occasion, [savepoint.request], savepoint)
+                return Reservation(occasion, now, expires_at, [savepoint.request], savepoint)
             case Occasion.MANUAL | Occasion.FINAL:
                 requests, self._manual = self._manual, []
-                return Reservation(occasion, requests)
+                return Reservation(occasion, now, expires_at, requests)
             case Occasion.PERIODIC:
-                return Reservation(occasion)
+                return Reservation(occasion, now, expires_at)
 
     def withdraw(self, request: RequestId) -> bool:
         before = len(self._savepoints) + len(self._manual)
@@ -58,9 +58,11 @@ class WaitingRequests:
 
 @dataclass(slots=True)
 class Reservation:
-    """A checkpoint that has been decided on and waits for its id."""
+    """A checkpoint that has been decided on and waits for its id. A storage that gives none until ``expires_at`` has failed."""
 
     occasion: Occasion
+    since: float
+    expires_at: float
     requests: list[RequestId] = field(default_factory=list)
     savepoint: SavepointRequested | None = None
 

@@ -47,13 +47,14 @@ class SubtaskCheckpointInfo:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointInfo:
-    """One checkpoint that ended. ``trigger_time`` is seconds since the epoch, durations are seconds.
+    """One checkpoint that ended. ``trigger_time`` is seconds since the epoch, durations are seconds. ``id`` is None if the
+    storage gave it none: then it failed before any subtask heard of it.
 
     Bytes are sums over the subtasks; ``alignment``, ``start_delay``, ``sync_duration`` and ``async_duration`` are those of
     the slowest subtask. Of a checkpoint that did not complete, they cover the subtasks that acknowledged.
     """
 
-    id: CheckpointId
+    id: CheckpointId | None
     kind: CheckpointKind
     status: CheckpointStatus
     trigger_time: float
@@ -88,7 +89,7 @@ def describe_subtask(subtask: SubtaskId, metrics: SubtaskMetrics, acknowledged_a
 
 
 def describe_checkpoint(
-    checkpoint: CheckpointId,
+    checkpoint: CheckpointId | None,
     kind: CheckpointKind,
     status: CheckpointStatus,
     *,
@@ -161,7 +162,7 @@ class CheckpointHistory:
         self._records.append(info)
         self.counts[info.status] += 1
         completed = info.status is CheckpointStatus.COMPLETED and info.kind is not CheckpointKind.SAVEPOINT
-        if completed and info.id > (self.latest_completed or 0):
+        if completed and info.id is not None and info.id > (self.latest_completed or 0):
             self.latest_completed_at = now
 
     def keep(self, checkpoint: CheckpointId, *, at_most: int) -> tuple[CheckpointId, ...]:

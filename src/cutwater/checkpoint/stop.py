@@ -46,7 +46,7 @@ class Stop:
 
     def output_confirmed(self, checkpoint: CheckpointId) -> Iterator[do.Command]:
         """The caller is answered only now: a savepoint whose output is not visible has not stopped the job."""
-        if self.is_committing and self.savepoint is not None and self.savepoint.id <= checkpoint:
+        if self.is_committing and self.savepoint is not None and (self.savepoint.id or 0) <= checkpoint:
             self.stage = StopStage.SOURCES_STOPPED
             yield do.StopSources(self.request.drain)
             yield do.CompleteRequest(self.request.request, self.savepoint)

@@ -58,7 +58,8 @@ def watch_in_lines(job: Job, say: Callable[[str], None], meanwhile: Callable[[],
 
 
 def checkpoint_line(info: CheckpointInfo) -> str:
-    line = f"checkpoint {info.id} {info.status.value} in {info.duration * 1000:.0f} ms, state {info.state_bytes:,} B"
+    name = "checkpoint" if info.id is None else f"checkpoint {info.id}"
+    line = f"{name} {info.status.value} in {info.duration * 1000:.0f} ms, state {info.state_bytes:,} B"
     return f"{line}: {info.failure_reason}" if info.failure_reason else line
 
 

@@ -220,10 +220,7 @@ class AttemptDriver:
     def _id_reserved(self, outcome: Any) -> None:
         match outcome:
             case Exception():
-                reason = f"no checkpoint id could be reserved: {outcome}"
-                # Without an id there is no record of it among the checkpoints: the log alone tells.
-                self._events.log(reason)
-                self.handle(on.ReservationFailed(reason))
+                self.handle(on.ReservationFailed(str(outcome)))
             case checkpoint:
                 self.handle(on.IdReserved(checkpoint))
 

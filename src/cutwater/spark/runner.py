@@ -111,13 +111,14 @@ class SparkRunner(threading.Thread):
     def checkpoint_ended(self, info: CheckpointInfo) -> None:
         with self._state.changed:
             self._state.changed.notify_all()
-        if info.status is CheckpointStatus.COMPLETED:
+        if info.status is CheckpointStatus.COMPLETED and info.id is not None:
             self._moved_at[info.id] = self._moved_before + self._moved(
                 {SubtaskId(part.vertex, part.index): part for part in info.subtasks}
             )
             self._moved_at.pop(CheckpointId(info.id - CHECKPOINTS_COUNTED), None)
         if info.status is CheckpointStatus.FAILED:
-            self.log(f"checkpoint {info.id} failed: {info.failure_reason}")
+            name = "a checkpoint" if info.id is None else f"checkpoint {info.id}"
+            self.log(f"{name} failed: {info.failure_reason}")
         self._state.listeners.tell(info)
 
     def request_ended(self, request: RequestId, outcome: CheckpointInfo | str) -> None:

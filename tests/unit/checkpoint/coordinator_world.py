@@ -208,7 +208,10 @@ class World:
                     assert checkpoint not in self.history.retained, "files of a retained checkpoint deleted"
                     unclear = checkpoint in self.may_be_stored and checkpoint not in self.stored
                     assert not unclear, "files deleted of what may be stored"
+            case do.RecordCheckpoint(info) if info.id is None:
+                assert "no checkpoint id could be reserved" in (info.failure_reason or ""), "ended without an id"
             case do.RecordCheckpoint(info):
+                assert info.id is not None
                 assert info.id in self.triggered, "ended without a trigger"
                 assert info.id not in self.ended, "ended twice"
                 assert (info.status == "completed") == (info.id in self.stored)

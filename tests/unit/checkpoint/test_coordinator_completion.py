@@ -171,9 +171,30 @@ def test_when_it_is_unknown_whether_metadata_was_stored_nothing_is_deleted_ever(
 def test_an_expiring_timeout_does_not_abort_what_may_already_be_stored():
     attempt = started()
     attempt.periodic(10)
+    attempt.at(60)
     attempt.ack(1)
-    assert only(attempt.at(1000), do.SendAbort) == []
+    assert only(attempt.at(75), do.SendAbort) == []
     assert attempt.stored(1)
+    assert attempt.history.retained == (1,)
+
+
+def test_a_storage_that_does_not_answer_fails_the_checkpoint_and_nothing_of_it_is_deleted():
+    attempt = started()
+    attempt.periodic(10)
+    attempt.ack(1)
+    commands = attempt.at(70)
+    [record] = only(commands, do.RecordCheckpoint)
+    assert (record.info.id, record.info.status) == (1, "failed")
+    assert "the storage has not answered 60.0 s after the trigger" in record.info.failure_reason
+    assert only(commands, do.DeleteFiles) == []
+
+
+def test_a_checkpoint_whose_metadata_was_stored_after_all_is_retained_and_announced_to_nobody():
+    attempt = started()
+    attempt.periodic(10)
+    attempt.ack(1)
+    attempt.at(70)
+    assert only(attempt.stored(1), do.NotifyCompleted, do.RecordCheckpoint) == []
     assert attempt.history.retained == (1,)
 
 
@@ -274,7 +295,7 @@ def test_a_failed_stop_with_savepoint_leaves_the_job_running_and_says_why(failur
     [answer] = only(commands, do.FailRequest)
     assert "savepoint 1 did not complete" in answer.reason
     assert attempt.coordinator.stopped_at is None
-    attempt.at(200)
+    attempt.at(100)
     assert kinds(attempt.log)[-1] == "ReserveId"
 
 

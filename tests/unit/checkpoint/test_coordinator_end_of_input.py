@@ -120,7 +120,7 @@ def test_a_failed_final_checkpoint_is_tried_again_and_counted():
 def test_a_final_checkpoint_without_an_id_is_tried_again_after_a_pause():
     attempt = started()
     attempt.end()
-    assert kinds(attempt.tell(on.ReservationFailed("bucket is gone"))) == []
+    assert kinds(attempt.tell(on.ReservationFailed("bucket is gone"))) == ["RecordCheckpoint"]
     assert kinds(attempt.at(1.0)) == ["ReserveId"]
 
 

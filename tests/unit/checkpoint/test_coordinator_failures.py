@@ -78,7 +78,40 @@ def test_failed_savepoints_never_fail_the_job():
 def test_a_savepoint_whose_id_cannot_be_reserved_does_not_fail_the_job():
     attempt = started(tolerable_failures=0)
     attempt.savepoint(1)
-    assert kinds(attempt.tell(on.ReservationFailed("bucket is gone"))) == ["FailRequest"]
+    assert kinds(attempt.tell(on.ReservationFailed("bucket is gone"))) == ["FailRequest", "RecordCheckpoint"]
+
+
+def test_a_checkpoint_without_an_id_is_recorded_with_its_reason_said_once():
+    attempt = started(tolerable_failures=0)
+    attempt.at(10)
+    commands = attempt.tell(on.ReservationFailed("bucket is gone"))
+    [record] = only(commands, do.RecordCheckpoint)
+    assert (record.info.id, record.info.kind, record.info.status) == (None, "checkpoint", "failed")
+    assert record.info.failure_reason == "no checkpoint id could be reserved: bucket is gone"
+    assert attempt.history.checkpoints() == [record.info]
+    [failed] = only(commands, do.FailJob)
+    assert failed.reason.count("could be reserved") == 1
+
+
+def test_a_storage_that_gives_no_id_fails_one_checkpoint_after_the_other_until_the_job_fails():
+    attempt = started(tolerable_failures=1)
+    attempt.manual(1)
+    [answer] = only(attempt.at(60), do.FailRequest)
+    assert "the storage has not answered for 60.0 s" in answer.reason
+    commands = attempt.at(120)
+    assert only(commands, do.ReserveId) == []
+    assert len(only(commands, do.FailJob)) == 1
+
+
+def test_an_id_that_comes_late_still_serves_a_checkpoint_but_no_savepoint():
+    attempt = started()
+    attempt.manual(1)
+    attempt.at(60)
+    assert "SendTrigger" in kinds(attempt.tell(on.IdReserved(CheckpointId(1))))
+    other = started()
+    other.savepoint(1)
+    other.at(60)
+    assert "SendTrigger" not in kinds(other.tell(on.IdReserved(CheckpointId(1))))
 
 
 def test_a_failing_job_starts_no_more_checkpoints_and_fails_once():

@@ -47,18 +47,18 @@ class DeletesWhatMayBeStored(Coordinator):
 
 class DropsWhatIsBeingStored(Coordinator):
     class Ledger(PendingLedger):
-        def _subsume_older_than(self, completed, now):
+        def _subsume_older_than(self, id, completed, now):
             for older in self.pending:
                 older.phase = Phase.WAITING_FOR_ACKNOWLEDGEMENTS
-            super()._subsume_older_than(completed, now)
+            super()._subsume_older_than(id, completed, now)
 
 
 class AbandonsAcknowledgedCheckpoints(Coordinator):
     class Ledger(PendingLedger):
-        def _subsume_older_than(self, completed, now):
+        def _subsume_older_than(self, id, completed, now):
             for older in [older for older in self.pending if older.id < completed.id]:
                 del self._pending[older.id]
-            super()._subsume_older_than(completed, now)
+            super()._subsume_older_than(id, completed, now)
 
 
 class AnnouncesWithoutWaitingForCommits(Coordinator):

@@ -210,7 +210,7 @@ def test_a_failed_reservation_fails_the_manual_request_and_counts():
 def test_after_a_failed_reservation_the_next_periodic_checkpoint_waits_for_the_interval():
     attempt = started()
     attempt.at(10)
-    assert kinds(attempt.tell(on.ReservationFailed("bucket is gone"))) == []
+    assert kinds(attempt.tell(on.ReservationFailed("bucket is gone"))) == ["RecordCheckpoint"]
     assert kinds(attempt.at(19)) == []
     assert kinds(attempt.at(20)) == ["ReserveId"]
 
