@@ -1,8 +1,10 @@
 """The names users write are a promise: adding one is a decision, losing one is a mistake."""
 
 import inspect
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -137,3 +139,14 @@ def test_importing_the_package_does_not_load_spark() -> None:
 
 def test_every_error_is_one_of_ours() -> None:
     assert all(issubclass(getattr(cw, name), cw.CutwaterError) for name in ERRORS)
+
+
+def test_messages_and_docstrings_name_only_what_there_is() -> None:
+    source = Path(cw.__file__).parent
+    named = {
+        f"{path.relative_to(source)}: cw.{name}"
+        for path in source.rglob("*.py")
+        for name in re.findall(r"\bcw\.([A-Za-z_]\w*)", path.read_text())
+        if not hasattr(cw, name)
+    }
+    assert sorted(named) == []
