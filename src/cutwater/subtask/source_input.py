@@ -75,6 +75,11 @@ class SourceInput:
     def exhausted(self) -> bool:
         return self._source.bounded and all(split.ended for split in self._splits)
 
+    @property
+    def has_open_readers(self) -> bool:
+        """Behind the end of all splits: whether some wait to hear of the checkpoint that covers it."""
+        return any(split.reader is not None for split in self._splits)
+
     def next(self, max_rows: int, timeout: timedelta) -> SourceBatch | None:
         """The next batch of any split; None when nothing came. Waits at most about ``timeout``."""
         # Later splits are opened when earlier ones ended: thousands of files do not mean thousands of open readers.

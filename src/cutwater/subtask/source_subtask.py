@@ -63,7 +63,7 @@ class SourceSubtask(Subtask):
             return False
         may_begin = self.mailbox.started and not self._begun and not self._ended
         is_stored = bool(self._reserved) and self.mailbox.stored_reservation >= self._reservation
-        must_tell = self._begun and self.mailbox.has_completed
+        must_tell = self._ended and self._begun and self.mailbox.has_completed and self._input.has_open_readers
         return may_begin or is_stored or must_tell or self._stands_still
 
     def _on_trigger(self, trigger: TriggerCheckpoint) -> Iterator[Step]:
