@@ -59,7 +59,7 @@ def session_for_job(slots_needed: int) -> SparkSession:
 def kept_because(session: SparkSession) -> str | None:
     """Why ``session`` cannot give way to a larger one; None: it can."""
     if _own is None or not _own.is_behind(session):
-        return "it was not started by Cutwater"
+        return "this one was made with settings of your own"
     _own.jobs = [job for job in _own.jobs if job.is_alive()]
     if _own.jobs:
         return f"{_own.jobs[0].name} still runs on it: wait for its end"
