@@ -30,6 +30,7 @@ from cutwater.spark.exchange import chain_levels, run_pipelined
 from cutwater.spark.processes import confirm_dead, is_alive, is_here
 from cutwater.spark.settings import driver_addresses, wants_protected_network
 from cutwater.spark.spark_errors import cause_in
+from cutwater.spark.storage_calls import SILENCE_SECONDS
 from cutwater.spark.task import RunLevel
 
 LEASE_SECONDS = 10.0
@@ -74,6 +75,7 @@ class _IO(threading.Thread):
         self._work: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]] | None] = queue.SimpleQueue()
         self.results: queue.SimpleQueue[tuple[Callable[[Any], None], Any]] = queue.SimpleQueue()
         self.woken: Callable[[], None] = lambda: None
+        self._done = 0
         self.start()
 
     def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
@@ -86,6 +88,7 @@ class _IO(threading.Thread):
                 result: Any = work()
             except Exception as error:
                 result = error
+            self._done += 1
             self.results.put((done, result))
             self.woken()
 
@@ -95,10 +98,21 @@ class _IO(threading.Thread):
             done, result = self.results.get()
             done(result)
 
-    def finish(self) -> None:
-        """Let everything asked for be done; nobody listens to the results any more but ``deliver``."""
+    def finish(self, may_give_up: Callable[[], bool], silence: float = SILENCE_SECONDS) -> None:
+        """Let everything asked for be done; nobody listens to the results any more but ``deliver``.
+
+        While it may be given up, a storage that gets nothing done for ``silence`` is left alone: what waits is dropped, and
+        the thread ends with what it has begun.
+        """
         self._work.put(None)
-        self.join()
+        while self.is_alive():
+            before = self._done
+            self.join(silence)
+            if self.is_alive() and self._done == before and may_give_up():
+                while not self._work.empty():
+                    self._work.get()
+                self._work.put(None)
+                break
         self.deliver()
 
 
@@ -165,6 +179,11 @@ class SparkAttempt:
         """From any thread: a request for the coordinator."""
         self._asked.put(event)
 
+    @property
+    def storage_work(self) -> threading.Thread:
+        """Alive after ``run`` only if the storage did not answer."""
+        return self._io
+
     def cancel(self) -> None:
         self._cancel.set()
 
@@ -172,6 +191,7 @@ class SparkAttempt:
         packed = pack(self._blueprint)
         job = threading.Thread(target=self._submit, args=(packed,), name=self._group, daemon=True)
         job.start()
+        finished = False
         try:
             try:
                 outcome = self._serve(job)
@@ -180,10 +200,11 @@ class SparkAttempt:
                 outcome = Failed(
                     RootCause(f"driver: {type(error).__name__}: {error}", traceback.format_exc()), ran=False
                 )
+            finished = isinstance(outcome, Finished)
             self._end(job, outcome)
             return outcome
         finally:
-            self._io.finish()
+            self._io.finish(lambda: not finished or self._cancel.is_set())
             self._server.close()
 
     # --- the Spark job ------------------------------------------------------------------------------------------------

@@ -8,9 +8,11 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import SparkSession
 
+from cutwater.checkpoint.attempts import AttemptRecord
 from cutwater.checkpoint.damage import FallBack, NothingToRestore, RefuseRestore, RestoreLatest
 from cutwater.checkpoint.events import Event, RequestId
 from cutwater.checkpoint.job_store import JobStore
@@ -30,6 +32,7 @@ from cutwater.restart import AttemptFailure, GiveUp, RestartAfter
 from cutwater.spark.attempt import LEASE_SECONDS, Canceled, Failed, Finished, NoRoom, SparkAttempt
 from cutwater.spark.processes import confirm_dead
 from cutwater.spark.slots import free_slots
+from cutwater.spark.storage_calls import StorageCalls
 
 LISTENERS_SECONDS = 5.0
 """How long the end of a job waits for those who listen to its checkpoints."""
@@ -72,6 +75,7 @@ class SparkRunner(threading.Thread):
         self._failures: list[AttemptFailure] = []
         self._moved_before = Moved()
         self._moved_at: dict[CheckpointId, Moved] = {}
+        self._calls = StorageCalls()
         self._lock = store.lock()
         try:
             self._start = self._choose_start(restore)
@@ -151,7 +155,8 @@ class SparkRunner(threading.Thread):
                 self._note_end(RunEnd.FAILED)
         finally:
             # Before anybody hears of the end: whoever waited for it may start the job again at once.
-            self._lock.release()
+            if not self._calls.release(self._lock.release):
+                self.log("the job's folder stays locked until the storage answers")
         if failure is None:
             self._finish(status, time.monotonic() - began)
         else:
@@ -175,12 +180,12 @@ class SparkRunner(threading.Thread):
         while True:
             if self._canceled.is_set():
                 return self._end(RunEnd.CANCELED)
+            self._calls.await_answers(self._canceled.is_set)
             try:
-                record = self._store.acquire_attempt(start)
-                self._store.delete_leftovers()
-                deployment = self._deploy(start)
+                record, deployment = self._calls.call(partial(self._begin, start), may_give_up=self._canceled.is_set)
             except (StorageError, OSError) as error:
-                self._storage_refused(error)
+                if not self._canceled.is_set():
+                    self._storage_refused(error)
                 continue
             start = None
             if waiting_since is None:
@@ -199,6 +204,8 @@ class SparkRunner(threading.Thread):
             watch.start()
             outcome = attempt.run()
             self._attempt = None
+            if attempt.storage_work.is_alive():
+                self._calls.give_up(attempt.storage_work)
             self._state.progress = dict(attempt.driver.progress)
             match outcome:
                 case Finished():
@@ -212,6 +219,11 @@ class SparkRunner(threading.Thread):
                     waiting_since = None
                     self._failures.append(AttemptFailure(began if ran else None, time.monotonic()))
                     self._restart_or_raise(cause)
+
+    def _begin(self, start: StartFresh | Resume | ContinueReserved | None) -> tuple[AttemptRecord, Deployment]:
+        record = self._store.acquire_attempt(start)
+        self._store.delete_leftovers()
+        return record, self._deploy(start)
 
     def _watch_progress(self, attempt: SparkAttempt) -> None:
         while self._attempt is attempt:
@@ -336,7 +348,7 @@ class SparkRunner(threading.Thread):
         if self._state.attempts == 0:
             return status  # canceled before the first attempt: there is no run whose end could be written down
         if end is RunEnd.FINISHED:
-            self._store.mark_ended(end)
+            self._calls.call(lambda: self._store.mark_ended(end), may_give_up=self._canceled.is_set)
         elif checkpointing is None or checkpointing.on_cancel is not OnCancel.DELETE:
             self._note_end(end)
         elif self._note_end(RunEnd.DELETED):
@@ -348,7 +360,7 @@ class SparkRunner(threading.Thread):
         if self._state.attempts == 0:
             return False  # how the run before ended must stay as it is
         try:
-            self._store.mark_ended(end)
+            self._calls.call(lambda: self._store.mark_ended(end), may_give_up=lambda: True)
             return True
         except (CutwaterError, OSError) as error:
             self.log(f"the end could not be written down: {error}")
