@@ -77,8 +77,9 @@ def runs_on(session: SparkSession, job: threading.Thread) -> None:
 
 
 def _active() -> SparkSession | None:
-    """Spark knows the active session by thread; another thread's is as good."""
-    return SparkSession.getActiveSession() or SparkSession._instantiatedSession
+    """Spark knows the active session by thread; another thread's is as good, unless its context was stopped under it."""
+    last = SparkSession._instantiatedSession
+    return SparkSession.getActiveSession() or (last if last is not None and last._sc._jsc is not None else None)
 
 
 def _start(slots_needed: int) -> SparkSession:
