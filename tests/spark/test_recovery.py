@@ -73,6 +73,26 @@ def test_a_worker_stuck_in_a_users_call_is_dead_before_the_next_attempt_opens_an
     assert sorted(values) == list(range(40_000))
 
 
+def test_a_loop_that_stays_in_one_call_is_told_with_where_it_is_and_killed_by_nobody(tmp_path: Path) -> None:
+    release = tmp_path / "release"
+
+    def lingers_in_a_lookup(row: Any) -> Any:
+        if row.value == 50:
+            wait_until(release.exists, "the lookup was answered")
+        return row
+
+    env = environment(tmp_path)
+    numbers = env.read(cw.sequence(100), uid="numbers").rebalance()
+    numbers.map(lingers_in_a_lookup, "value long").uid("lookup").collect("out")
+    job = env.start("lingering")
+    wait_until(lambda: any("has been in one call" in line for line in job.log), "a word about the slow loop")
+    (told,) = [line for line in job.log if "has been in one call" in line]
+    assert told.startswith("lookup[") and "lingers_in_a_lookup" in told
+    release.touch()
+    result = job.wait("200s")
+    assert (result.attempts, len(result.rows("out"))) == (1, 100)
+
+
 def test_a_storage_folder_in_use_is_refused_and_free_again_afterwards(tmp_path: Path) -> None:
     first = environment(tmp_path)
     count_by_key(first, tmp_path, None, rate=1000)
