@@ -48,7 +48,7 @@ def read(batch: Any, side: dict[str, Any] | None = None) -> Any:
 
 def main(batch: Any) -> pa.RecordBatch:
     taken = read(batch).main
-    assert taken is not None and taken.schema.equals(SCHEMA)
+    assert isinstance(taken, pa.RecordBatch) and taken.schema.equals(SCHEMA)
     return taken
 
 
