@@ -14,7 +14,7 @@ from cutwater.control.messages import Progress
 from cutwater.duration import Duration, parse_duration
 from cutwater.errors import CutwaterError, JobFailed, JobStillRunning
 from cutwater.flow.ids import SubtaskId
-from cutwater.job.listeners import Listeners
+from cutwater.job.listeners import LISTENERS_SECONDS, Listeners
 from cutwater.job.result import JobResult
 
 ENDED = frozenset({"finished", "canceled", "failed", "stopped"})
@@ -140,13 +140,16 @@ class Job:
                     asked = self._runner.ask(event)
                 state.changed.wait(min(0.05, max(0.0, until - time.monotonic())))
             answer = state.answers.pop(request, None)
+        state.listeners.settle(LISTENERS_SECONDS)
         match answer:
             case CheckpointInfo():
                 return answer
             case str():
                 raise CutwaterError(f"Job {self.name!r}: the checkpoint failed: {answer}")
+            case None if state.status in ENDED:
+                raise CutwaterError(f"Job {self.name!r} is {state.status}: no checkpoint can be taken.")
             case None:
-                reason = f"the job is {state.status}" if state.status in ENDED else f"not done after {timeout}"
+                reason = f"not done after {timeout}"
                 self._runner.ask(RequestWithdrawn(request, reason))
                 raise CutwaterError(f"Job {self.name!r}: no checkpoint: {reason}")
 

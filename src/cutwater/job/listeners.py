@@ -11,6 +11,9 @@ from cutwater.checkpoint.statistics import CheckpointInfo
 
 Listener = Callable[[CheckpointInfo], None]
 
+LISTENERS_SECONDS = 5.0
+"""How long those who end or answer wait for slow listeners."""
+
 
 class Listeners:
     """``failed`` is told what a listener raised. The thread exists from the first listener on and ends with the process."""
@@ -39,6 +42,8 @@ class Listeners:
 
     def settle(self, seconds: float) -> None:
         """Wait until everybody was told everything, but for no listener that waits for the job itself."""
+        if threading.current_thread() is self._thread:
+            return
         with self._changed:
             self._changed.wait_for(lambda: self._untold == 0 or self._waits_for_job, seconds)
 

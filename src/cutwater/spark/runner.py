@@ -27,6 +27,7 @@ from cutwater.job.attempt import RootCause
 from cutwater.job.definition import JobDefinition
 from cutwater.job.deployment import Deployment, check_fit, deploy_fresh, deploy_reserved, deploy_restored
 from cutwater.job.handle import JobState
+from cutwater.job.listeners import LISTENERS_SECONDS
 from cutwater.job.result import JobResult
 from cutwater.restart import AttemptFailure, GiveUp, RestartAfter
 from cutwater.spark.attempt import LEASE_SECONDS, Canceled, Failed, Finished, NoRoom, SparkAttempt
@@ -34,8 +35,6 @@ from cutwater.spark.processes import confirm_dead
 from cutwater.spark.slots import free_slots
 from cutwater.spark.storage_calls import StorageCalls
 
-LISTENERS_SECONDS = 5.0
-"""How long the end of a job waits for those who listen to its checkpoints."""
 CHECKPOINTS_COUNTED = 1000
 """For how many ids back it is remembered how many records had moved."""
 

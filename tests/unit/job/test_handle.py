@@ -58,6 +58,30 @@ def test_a_checkpoint_asked_of_an_attempt_that_ends_is_taken_by_the_next() -> No
     assert len(attempts.asked) == 3
 
 
+def test_who_asked_for_a_checkpoint_gets_it_after_those_who_listen() -> None:
+    job, attempts = job_of(silent=0)
+    heard: list[CheckpointInfo] = []
+    may_hear = threading.Event()
+
+    def listener(info: CheckpointInfo) -> None:
+        may_hear.wait(20)
+        heard.append(info)
+
+    job.on_checkpoint(listener)
+    attempts.state.listeners.tell(INFO)
+    threading.Timer(0.2, may_hear.set).start()
+    assert [job.trigger_checkpoint("20s")] == heard
+
+
+def test_a_listener_may_ask_for_a_checkpoint() -> None:
+    job, attempts = job_of(silent=0)
+    taken: list[CheckpointInfo] = []
+    job.on_checkpoint(lambda info: taken.append(job.trigger_checkpoint("20s")))
+    attempts.state.listeners.tell(INFO)
+    attempts.state.listeners.settle(4.0)
+    assert taken == [INFO]
+
+
 def test_a_question_to_an_attempt_that_lives_is_not_repeated() -> None:
     job, attempts = job_of(silent=0)
     attempts.ask = lambda event: (attempts.asked.append(event), attempts.attempt)[1]  # type: ignore[method-assign]
@@ -69,5 +93,5 @@ def test_a_question_to_an_attempt_that_lives_is_not_repeated() -> None:
 def test_a_question_to_a_job_that_ends_says_how_it_ended() -> None:
     job, attempts = job_of(silent=10**9)
     threading.Timer(0.2, lambda: attempts.state.set_status("failed")).start()
-    with pytest.raises(cw.CutwaterError, match="the job is failed"):
+    with pytest.raises(cw.CutwaterError, match="is failed: no checkpoint can be taken"):
         job.trigger_checkpoint("20s")
