@@ -69,7 +69,7 @@ FLINK = "flink_bench.py"
 SPARK = "spark_bench.py"
 RATE = ("rec_per_s",)
 
-_OURS_QUICK_W1 = ("--n", "4000000", "--warm-up", "1000000", "--pairs", "1")
+_OURS_QUICK_W1 = ("--n", "4000000", "--pairs", "1")
 _FLINK_QUICK_W1 = ("--n", "1000000")
 _SPARK_QUICK_W1 = ("--batch", "300000", "--batches", "2", "--skip", "1")
 _FLINK_W1 = (FLINK, "w1-sql", "--n", "5000000", "--reps", "1", "--warmup", "1")

@@ -17,13 +17,14 @@ import polars as pl
 import cutwater as cw
 from bench.ours.arrivals import now_us
 from bench.ours.session import (
+    WARM_UPS,
     arguments,
     cost_percent,
     environment,
+    runs,
     scratch_folder,
     session,
     spread_over_keys,
-    there_and_back,
     variant,
 )
 from bench.peers.measure import Meter, emit
@@ -77,20 +78,19 @@ def main() -> None:
     measured = {True: Measured(), False: Measured()}
     completed: list[CheckpointInfo] = []
     with session() as spark:
-        runs = [(2_000_000, True), *((wanted.n, checkpoints) for checkpoints in there_and_back(wanted.pairs))]
-        for number, (records, checkpoints) in enumerate(runs):
+        for number, checkpoints in enumerate(runs(wanted.pairs)):
             with scratch_folder() as folder:
                 env = environment(spark, wanted, folder, checkpoints=checkpoints)
-                totals(env, records, wanted.keys, folder)
+                totals(env, wanted.n, wanted.keys, folder)
                 with Meter() as meter:
                     job = env.start(f"pause-{number}", restore="fresh")
                     job.wait()
                 logs = steady(folder, 2 * wanted.keys)
-            if number:
+            if number >= WARM_UPS:
                 rows = sum(int(log[:, 1].sum()) for log in logs)
                 seconds = (max(log[-1, 0] for log in logs) - min(log[0, 0] for log in logs)) / 1e6
                 measured[checkpoints].seconds_per_record.append(seconds / rows)
-                measured[checkpoints].cpu_per_record.append(meter.cpu / records)
+                measured[checkpoints].cpu_per_record.append(meter.cpu / wanted.n)
                 measured[checkpoints].holes_ms.append(max(float(np.diff(log[:, 0]).max()) for log in logs) / 1e3)
                 completed += [info for info in job.checkpoints() if info.status is CheckpointStatus.COMPLETED]
     with_checkpoints, without = measured[True], measured[False]
@@ -102,6 +102,8 @@ def main() -> None:
         pairs=wanted.pairs,
         rec_per_s=int(1 / statistics.mean(with_checkpoints.seconds_per_record)),
         rec_per_s_without=int(1 / statistics.mean(without.seconds_per_record)),
+        seconds_per_million_with=[1e6 * each for each in with_checkpoints.seconds_per_record],
+        seconds_per_million_without=[1e6 * each for each in without.seconds_per_record],
         cost_percent=cost_percent(with_checkpoints.seconds_per_record, without.seconds_per_record),
         cpu_cost_percent=cost_percent(with_checkpoints.cpu_per_record, without.cpu_per_record),
         longest_hole_ms=statistics.median(with_checkpoints.holes_ms),

@@ -1,6 +1,6 @@
 """W1: keyed running count and sum over a million keys, every update handed to a sink that drops it.
 
-One run warms the session up and fills the caches of compiled code. Then runs with and without checkpoints alternate in the
+The first runs warm the session up and fill the caches of compiled code. Then runs with and without checkpoints alternate in the
 same session: the first give the throughput, both together what checkpoints cost. The clock runs around `execute`, so
 submitting the job and its final checkpoint are in it.
 """
@@ -11,13 +11,14 @@ import polars as pl
 
 import cutwater as cw
 from bench.ours.session import (
+    WARM_UPS,
     arguments,
     cost_percent,
     environment,
+    runs,
     scratch_folder,
     session,
     spread_over_keys,
-    there_and_back,
     variant,
 )
 from bench.peers.measure import Meter, emit, note, quiet
@@ -32,7 +33,6 @@ def totals(env: cw.Environment, records: int, keys: int) -> None:
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--n", type=int, default=40_000_000)
-    parser.add_argument("--warm-up", type=int, default=40_000_000, help="records of the run that does not count")
     parser.add_argument("--pairs", type=int, default=2, help="runs with checkpoints, and as many without")
     wanted = parser.parse_args()
 
@@ -40,17 +40,15 @@ def main() -> None:
     cpu: dict[bool, list[float]] = {True: [], False: []}
     others, completed = [], 0
     with session() as spark:
-        runs = [(wanted.warm_up, True), *((wanted.n, checkpoints) for checkpoints in there_and_back(wanted.pairs))]
-        for number, (records, checkpoints) in enumerate(runs):
-            if number:
-                quiet()
+        for number, checkpoints in enumerate(runs(wanted.pairs)):
+            quiet()
             with scratch_folder() as folder:
                 env = environment(spark, wanted, folder, checkpoints=checkpoints)
-                totals(env, records, wanted.keys)
+                totals(env, wanted.n, wanted.keys)
                 with Meter() as meter:
                     result = env.execute(f"w1-{number}", restore="fresh")
-            note(f"  run {number}: {meter.wall:.2f} s, {records / meter.wall / 1e6:.2f} M/s, cpu {meter.cpu:.1f} s")
-            if number:
+            note(f"  run {number}: {meter.wall:.2f} s, {wanted.n / meter.wall / 1e6:.2f} M/s, cpu {meter.cpu:.1f} s")
+            if number >= WARM_UPS:
                 seconds[checkpoints].append(meter.wall)
                 cpu[checkpoints].append(meter.cpu)
                 others.append(meter.others)
@@ -65,6 +63,8 @@ def main() -> None:
         best=int(wanted.n / min(seconds[True])),
         worst=int(wanted.n / max(seconds[True])),
         rec_per_s_without=int(wanted.n / statistics.median(seconds[False])),
+        seconds_with=seconds[True],
+        seconds_without=seconds[False],
         cost_percent=cost_percent(seconds[True], seconds[False]),
         cpu_cost_percent=cost_percent(cpu[True], cpu[False]),
         cpu_us_per_rec=statistics.median(cpu[True]) / wanted.n * 1e6,
