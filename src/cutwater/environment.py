@@ -27,7 +27,7 @@ from cutwater.job.handle import Job, JobState
 from cutwater.job.result import JobResult
 from cutwater.notices import start_notices
 from cutwater.pipeline import Draft, Upstream, checked_parallelism, checked_uid, to_graph
-from cutwater.restart import RestartStrategy, fixed_delay
+from cutwater.restart import RestartStrategy, fixed_delay, is_strategy
 from cutwater.schema import arrow_schema, did_you_mean
 from cutwater.state.backend import StateBackend
 from cutwater.state.memory import Memory
@@ -80,7 +80,7 @@ class Environment:
         if state_backend is not None and not isinstance(state_backend, StateBackend):
             raise ConfigError(f"state_backend={state_backend!r}: pass cw.Memory().")
         self.state_backend: StateBackend = state_backend or Memory()
-        if restart is not None and (isinstance(restart, type) or not hasattr(restart, "next_restart")):
+        if restart is not None and (isinstance(restart, type) or not is_strategy(restart)):
             raise ConfigError(f"restart={restart!r}: pass cw.fixed_delay(...), cw.no_restart() or another strategy.")
         self.restart: RestartStrategy = restart or fixed_delay(attempts=3, delay="1s")
         self.slot_timeout: timedelta = parse_duration("slot_timeout", slot_timeout)

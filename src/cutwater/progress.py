@@ -30,9 +30,10 @@ def watch(job: Job) -> JobResult:
 
 
 def _tell(job: Job, told: int, console: Console) -> int:
-    for line in job.log[told:]:
+    lines = job.log[told:]
+    for line in lines:
         console.print(f"{job.name}: {line}", style="yellow", markup=False, highlight=False, soft_wrap=True)
-    return len(job.log)
+    return told + len(lines)
 
 
 def _view(job: Job) -> Group:

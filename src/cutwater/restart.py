@@ -44,6 +44,10 @@ class RestartStrategy(Protocol):
         """``history`` holds every failure of this run, oldest first, the one to decide on last. ``random`` gives [0, 1)."""
 
 
+def is_strategy(value: object) -> bool:
+    return hasattr(value, "next_restart") and hasattr(value, "longest_delay")
+
+
 @dataclass(frozen=True, slots=True)
 class FixedDelay:
     attempts: int

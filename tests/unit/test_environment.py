@@ -11,6 +11,12 @@ import pytest
 import cutwater as cw
 
 
+class HalfAStrategy:
+    """Says whether to restart, but not how long that may take."""
+
+    def next_restart(self, history: Any, now: float, random: Any) -> None: ...
+
+
 def stream(env: cw.Environment | None = None) -> cw.Stream:
     return (env or cw.Environment()).read(cw.from_rows([(1, "a")], "n long, word string"), uid="rows")
 
@@ -52,6 +58,10 @@ def nested(s: cw.Stream) -> cw.Stream:
         (lambda: cw.Environment(checkpointing="10s"), "checkpointing='10s': pass cw.Checkpointing(...) or None."),
         (lambda: cw.Environment(state_backend="rocksdb"), "state_backend='rocksdb': pass cw.Memory()"),
         (lambda: cw.Environment(restart=3), "restart=3: pass cw.fixed_delay(...)"),
+        (
+            lambda: cw.Environment(restart=HalfAStrategy()),
+            "pass cw.fixed_delay(...), cw.no_restart() or another strategy",
+        ),
         (lambda: cw.Environment(slot_timeout=5), "slot_timeout=5: a bare number has no unit"),
         (lambda: cw.Environment(spark="local[4]"), "spark='local[4]' is no SparkSession"),
         (

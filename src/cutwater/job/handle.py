@@ -140,18 +140,17 @@ class Job:
                     asked = self._runner.ask(event)
                 state.changed.wait(min(0.05, max(0.0, until - time.monotonic())))
             answer = state.answers.pop(request, None)
+        if answer is None and state.status not in ENDED:
+            self._runner.ask(RequestWithdrawn(request, f"not done after {timeout}"))
+            raise CutwaterError(f"Job {self.name!r}: no checkpoint: not done after {timeout}")
         state.listeners.settle(LISTENERS_SECONDS)
         match answer:
             case CheckpointInfo():
                 return answer
             case str():
                 raise CutwaterError(f"Job {self.name!r}: the checkpoint failed: {answer}")
-            case None if state.status in ENDED:
-                raise CutwaterError(f"Job {self.name!r} is {state.status}: no checkpoint can be taken.")
             case None:
-                reason = f"not done after {timeout}"
-                self._runner.ask(RequestWithdrawn(request, reason))
-                raise CutwaterError(f"Job {self.name!r}: no checkpoint: {reason}")
+                raise CutwaterError(f"Job {self.name!r} is {state.status}: no checkpoint can be taken.")
 
     def cancel(self) -> None:
         """End the job where it stands and wait until it has ended. Its checkpoints stay unless ``on_cancel="delete"``."""

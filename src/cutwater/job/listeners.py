@@ -60,7 +60,7 @@ class Listeners:
             for listener in self._listeners.copy():
                 try:
                     listener(info)
-                except Exception as error:
+                except BaseException as error:  # a sys.exit too: the others still want to hear
                     self._failed(f"on_checkpoint: {type(error).__name__}: {error}")
             with self._changed:
                 self._untold -= 1

@@ -5,6 +5,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -109,8 +110,9 @@ class _IO(threading.Thread):
             before = self._done
             self.join(silence)
             if self.is_alive() and self._done == before and may_give_up():
-                while not self._work.empty():
-                    self._work.get()
+                with suppress(queue.Empty):  # the thread takes from it too, should the storage answer just now
+                    while True:
+                        self._work.get_nowait()
                 self._work.put(None)
                 break
         self.deliver()

@@ -21,7 +21,7 @@ from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointStatus, Sub
 from cutwater.config import CheckpointMode, OnCancel
 from cutwater.connectors.spark_table import SparkTable
 from cutwater.control.messages import Hello, Progress
-from cutwater.errors import ConfigError, CutwaterError, DamagedCheckpoint, JobFailed, RestoreError, StorageError
+from cutwater.errors import ConfigError, DamagedCheckpoint, JobFailed, RestoreError, StorageError
 from cutwater.flow.ids import CheckpointId, SubtaskId
 from cutwater.job.attempt import RootCause
 from cutwater.job.definition import JobDefinition
@@ -147,7 +147,8 @@ class SparkRunner(threading.Thread):
             status = self._run_attempts()
         except JobFailed as error:
             failure = error
-        except Exception as error:
+        except BaseException as error:
+            # Whatever it is, a sys.exit in user code too: this thread has nobody above it, and somebody waits for the end.
             failure = JobFailed(f"{type(error).__name__}: {error}")
         try:
             if failure is not None:
@@ -180,6 +181,8 @@ class SparkRunner(threading.Thread):
             if self._canceled.is_set():
                 return self._end(RunEnd.CANCELED)
             self._calls.await_answers(self._canceled.is_set)
+            if self._canceled.is_set():
+                continue
             try:
                 record, deployment = self._calls.call(partial(self._begin, start), may_give_up=self._canceled.is_set)
             except (StorageError, OSError) as error:
@@ -361,7 +364,7 @@ class SparkRunner(threading.Thread):
         try:
             self._calls.call(lambda: self._store.mark_ended(end), may_give_up=lambda: True)
             return True
-        except (CutwaterError, OSError) as error:
+        except Exception as error:
             self.log(f"the end could not be written down: {error}")
             return False
 

@@ -2,6 +2,8 @@
 
 import threading
 
+import pytest
+
 from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointKind, CheckpointStatus
 from cutwater.flow.ids import CheckpointId
 from cutwater.job.listeners import Listeners
@@ -31,20 +33,21 @@ def test_everybody_was_told_everything_in_order_when_settle_returns() -> None:
     assert failures == []
 
 
-def test_what_a_listener_raises_is_told_and_the_others_still_hear() -> None:
+@pytest.mark.parametrize("error", [ValueError, SystemExit])
+def test_what_a_listener_raises_is_told_and_the_others_still_hear(error: type[BaseException]) -> None:
     failures: list[str] = []
     listeners = Listeners(failures.append)
     heard: list[int] = []
 
     def broken(info: CheckpointInfo) -> None:
-        raise ValueError(f"cannot take {info.id}")
+        raise error(f"cannot take {info.id}")
 
     listeners.add(broken)
     listeners.add(lambda info: heard.append(info.id))
     listeners.tell(ended(1))
     listeners.settle(PATIENCE)
     assert heard == [1]
-    assert failures == ["on_checkpoint: ValueError: cannot take 1"]
+    assert failures == [f"on_checkpoint: {error.__name__}: cannot take 1"]
 
 
 def test_the_end_of_the_job_does_not_wait_for_a_listener_that_waits_for_it() -> None:

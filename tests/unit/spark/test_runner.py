@@ -1,9 +1,11 @@
 """Where a job starts and what its end leaves behind, as far as it does not take Spark to see it."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 import pytest
 
 import cutwater as cw
@@ -96,3 +98,31 @@ def test_a_start_that_is_canceled_before_its_first_attempt_leaves_the_end_of_the
     running.run()
     facts = JobStore(FileStorage(str(tmp_path)), "mine").facts("auto", all_sinks_idempotent=False, on_damaged="fail")
     assert facts.end is RunEnd.FINISHED
+
+
+class Leaving(cw.Source):
+    """Somebody's ``sys.exit()`` where the job begins."""
+
+    schema = pa.schema([("value", pa.int64())])
+
+    def splits(self) -> list[Any]:
+        sys.exit("no licence")
+
+    def open(self, split: Any, position: Any, ctx: Any) -> Any:
+        raise AssertionError("never opened")
+
+
+def test_a_sys_exit_in_user_code_of_the_driver_fails_the_job_and_frees_its_folder(tmp_path: Path) -> None:
+    env = cw.Environment(
+        parallelism=1, checkpointing=cw.Checkpointing("1h", storage=f"file:{tmp_path}"), restart=cw.no_restart()
+    )
+    env.read(Leaving(), uid="orders").collect("out")
+    definition = env.define("leaving", 1)
+    leaving = runner(tmp_path, definition, "auto")
+    leaving.start()
+    leaving.join(30)
+    assert not leaving.is_alive()
+    assert isinstance(leaving._state.failure, cw.JobFailed)
+    assert "no licence" in str(leaving._state.failure)
+    with JobStore(FileStorage(str(tmp_path)), "leaving").lock():
+        pass
