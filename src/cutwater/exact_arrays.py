@@ -5,7 +5,7 @@ is missing or misspelt, at any depth. What it would change is looked for first, 
 """
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
@@ -113,19 +113,22 @@ def _lists(element: Check | None) -> Check:
 def _maps(key: Check | None, item: Check | None) -> Check:
     def check(values: Sequence[Any]) -> None:
         found = _without_nulls(values, set(map(type, values)))
-        dicts = [value if isinstance(value, Mapping) else _of_pairs(value) for value in found]
+        pairs = list(chain.from_iterable(map(_pairs, found)))
         if key is not None:
-            key(list(chain.from_iterable(dicts)))
+            key([pair[0] for pair in pairs])
         if item is not None:
-            item(list(chain.from_iterable(value.values() for value in dicts)))
+            item([pair[1] for pair in pairs])
 
     return check
 
 
-def _of_pairs(value: Any) -> dict[Any, Any]:
+def _pairs(value: Any) -> Collection[tuple[Any, Any]]:
+    """Of a dict, or of a list of pairs: the only way to write a map whose keys are lists or structs."""
+    if isinstance(value, Mapping):
+        return value.items()
     if isinstance(value, _TEXT) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
         raise TypeError("a dict is needed")
-    return dict(value)
+    return value  # type: ignore[no-any-return]
 
 
 def _structs(data_type: pa.StructType) -> Check:

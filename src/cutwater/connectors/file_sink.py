@@ -217,7 +217,8 @@ class FileSink(TwoPhaseCommitSink):
         there = next(folder for folder in target.parents if os.path.exists(folder))
         if not there.is_dir():
             raise self._not_writable(f"{there} is a file")
-        for folder in (there, target):
+        made_already = os.path.exists(target) and os.path.exists(self._staging.root)
+        for folder in (target, self._staging.root) if made_already else (there, target):
             if os.path.exists(folder) and not os.access(folder, os.W_OK | os.X_OK):
                 raise self._not_writable(f"{folder} is not writable")
         if os.path.exists(target):

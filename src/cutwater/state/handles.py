@@ -172,7 +172,8 @@ class AggregatingHandle(SingleHandle):
     def add(self, value: Any) -> None:
         before = self._get()
         if before is None:
-            before = self._place.admitted(self.create())
+            made = self.create()
+            before = None if made is None else self._place.admitted(made)  # nothing yet, as for a maximum
         self._set(self.accumulate(before, value))
 
     @property

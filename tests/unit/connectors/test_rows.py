@@ -63,3 +63,10 @@ def test_a_value_that_would_be_changed_is_refused(value: Any, data_type: str) ->
 def test_a_column_whose_values_fit_alone_but_not_together_is_refused_as_a_whole() -> None:
     with pytest.raises(ConfigError, match="from_rows: column 'v' is list"):
         from_rows([([{"x": 1}],), ([(1,)],)], "v array<struct<x:long>>")
+
+
+def test_a_map_whose_keys_no_dict_can_hold_is_written_as_pairs() -> None:
+    source = from_rows([([({"a": 1}, 5)], [([1, 2], 6)])], "s map<struct<a:long>,long>, l map<array<long>,long>")
+    assert source.schema.names == ["s", "l"]
+    with pytest.raises(ConfigError, match=r"1\.5 is not a whole number"):
+        from_rows([([({"a": 1.5}, 5)],)], "s map<struct<a:long>,long>")

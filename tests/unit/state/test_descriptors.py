@@ -133,6 +133,15 @@ def test_reducing_and_aggregating_states_fold_what_is_added() -> None:
     assert function.average.value == 3.0
 
 
+def test_an_aggregate_may_begin_with_nothing() -> None:
+    highest = AggregatingState("long", create=lambda: None, add=lambda old, x: x if old is None else max(old, x))
+    function = type("Function", (), {"highest": highest})()
+    bound(function)
+    for x in (2, 7, 5):
+        function.highest.add(x)
+    assert function.highest.value == 7
+
+
 def test_both_arguments_of_a_reducing_states_function_are_rows() -> None:
     kind = type("Function", (), {"top": ReducingState("struct<n:int>", lambda a, b: a if a.n > b.n else b)})
     function = kind()
