@@ -1,3 +1,4 @@
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -57,6 +58,8 @@ def test_a_contestant_that_hangs_is_ended_with_its_children(script: Path, tmp_pa
     outcome = run_alone(limit=2)
     assert outcome.failure.startswith("gave no result within 2 s")
     pid = int((tmp_path / "child").read_text())
+    with contextlib.suppress(psutil.NoSuchProcess):  # a signal takes its time
+        psutil.wait_procs([psutil.Process(pid)], timeout=20)
     gone = not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     assert gone, f"{pid} of {os.path.basename(sys.executable)} still runs"
 
