@@ -6,8 +6,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 
 from pyspark.sql import SparkSession
@@ -17,37 +16,24 @@ from cutwater.checkpoint.damage import FallBack, NothingToRestore, RefuseRestore
 from cutwater.checkpoint.events import Event, RequestId
 from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.start import ContinueReserved, RefuseStart, Resume, RunEnd, StartFresh, choose_start
-from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointStatus, SubtaskCheckpointInfo
+from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointStatus
 from cutwater.config import CheckpointMode, OnCancel
 from cutwater.connectors.spark_table import SparkTable
-from cutwater.control.messages import Hello, Progress
+from cutwater.control.messages import Hello
 from cutwater.errors import ConfigError, DamagedCheckpoint, JobFailed, RestoreError, StorageError
-from cutwater.flow.ids import CheckpointId, SubtaskId
+from cutwater.flow.ids import SubtaskId
 from cutwater.job.attempt import RootCause
 from cutwater.job.definition import JobDefinition
 from cutwater.job.deployment import Deployment, check_fit, deploy_fresh, deploy_reserved, deploy_restored
 from cutwater.job.handle import JobState
 from cutwater.job.listeners import LISTENERS_SECONDS
+from cutwater.job.moved_records import MovedRecords
 from cutwater.job.result import JobResult
 from cutwater.restart import AttemptFailure, GiveUp, RestartAfter
 from cutwater.spark.attempt import LEASE_SECONDS, Canceled, Failed, Finished, NoRoom, SparkAttempt
 from cutwater.spark.processes import confirm_dead
 from cutwater.spark.slots import free_slots
 from cutwater.spark.storage_calls import StorageCalls
-
-CHECKPOINTS_COUNTED = 1000
-"""For how many ids back it is remembered how many records had moved."""
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """Records of this run that sources gave and sinks took. What a restart goes back over is counted once."""
-
-    read: int = 0
-    written: int = 0
-
-    def __add__(self, other: "Moved") -> "Moved":
-        return Moved(self.read + other.read, self.written + other.written)
 
 
 class SparkRunner(threading.Thread):
@@ -72,8 +58,7 @@ class SparkRunner(threading.Thread):
         self._attempt: SparkAttempt | None = None
         self._canceled = threading.Event()
         self._failures: list[AttemptFailure] = []
-        self._moved_before = Moved()
-        self._moved_at: dict[CheckpointId, Moved] = {}
+        self._moved = MovedRecords(definition.plan.source_subtasks)
         self._calls = StorageCalls()
         self._lock = store.lock()
         try:
@@ -115,10 +100,7 @@ class SparkRunner(threading.Thread):
         with self._state.changed:
             self._state.changed.notify_all()
         if info.status is CheckpointStatus.COMPLETED and info.id is not None:
-            self._moved_at[info.id] = self._moved_before + self._moved(
-                {SubtaskId(part.vertex, part.index): part for part in info.subtasks}
-            )
-            self._moved_at.pop(CheckpointId(info.id - CHECKPOINTS_COUNTED), None)
+            self._moved.checkpoint_completed(info.id, info)
         if info.status is CheckpointStatus.FAILED:
             name = "a checkpoint" if info.id is None else f"checkpoint {info.id}"
             self.log(f"{name} failed: {info.failure_reason}")
@@ -265,11 +247,11 @@ class SparkRunner(threading.Thread):
         self._materialise_tables()
         checkpointing = self._definition.checkpointing
         if isinstance(start, StartFresh) or checkpointing is None:
-            self._moved_before = Moved()
+            self._moved.start_over()
             return deploy_fresh(self._definition)
         if checkpointing.mode is CheckpointMode.AT_MOST_ONCE:
             deployment = deploy_reserved(self._definition, self._store.reservations())
-            self._moved_before += self._moved_by_attempt()
+            self._moved.go_on_behind(self._state.progress)
             return deployment
         found = self._store.find_restorable(
             all_sinks_idempotent=self._definition.all_sinks_idempotent,
@@ -277,7 +259,7 @@ class SparkRunner(threading.Thread):
         )
         match found:
             case NothingToRestore():
-                self._moved_before = Moved()
+                self._moved.start_over()
                 return deploy_fresh(self._definition)
             case RefuseRestore(report):
                 raise JobFailed(report)
@@ -286,7 +268,7 @@ class SparkRunner(threading.Thread):
             case RestoreLatest(to):
                 pass
         storage, checkpoint = self._store.begin_restore(to)
-        self._moved_before = self._moved_at.get(checkpoint.id, Moved())
+        self._moved.go_back_to(checkpoint.id)
         self._state.detail = f"from checkpoint {checkpoint.id}"
         self.log(f"restoring checkpoint {checkpoint.id}")
         return deploy_restored(
@@ -370,7 +352,7 @@ class SparkRunner(threading.Thread):
 
     def _finish(self, status: str, seconds: float) -> None:
         state, definition = self._state, self._definition
-        moved = self._moved_before + self._moved_by_attempt()
+        moved = self._moved.so_far(state.progress)
         schemas = {name: output.schema for name, output in definition.collected.items()}
         result = JobResult(
             status=status,
@@ -386,16 +368,6 @@ class SparkRunner(threading.Thread):
         with state.changed:
             state.result, state.status, state.detail = result, status, ""
             state.changed.notify_all()
-
-    def _moved_by_attempt(self) -> Moved:
-        return self._moved(self._state.progress)
-
-    def _moved(self, parts: Mapping[SubtaskId, Progress | SubtaskCheckpointInfo]) -> Moved:
-        sources = self._definition.plan.source_subtasks
-        return Moved(
-            read=sum(part.records_in for subtask, part in parts.items() if subtask in sources),
-            written=sum(part.records_written for part in parts.values()),
-        )
 
     def _fail(self, failure: JobFailed) -> None:
         self._state.listeners.settle(LISTENERS_SECONDS)
