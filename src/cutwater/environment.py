@@ -180,29 +180,36 @@ class Environment:
         # Spark is imported only when a job runs on it: the simulation and the tests of pipelines do without.
         from cutwater.spark.blueprint import refuse_unshippable
         from cutwater.spark.runner import SparkRunner
-        from cutwater.spark.session import kept_because, refuse_unfit, runs_on, session_for_job, starting
+        from cutwater.spark.session import begin_use, choosing, kept_because, refuse_unfit, session_for_job
         from cutwater.spark.slots import refuse_too_few, total_slots
 
         _check_restore(restore)
         definition = self.define(name, self.parallelism or default_parallelism())
         refuse_unshippable(definition)
         store = JobStore(self._open_storage(), name)
-        with starting:
+        with choosing:
             # A DataFrame lives on its session: with one in the pipeline the session stays, large enough or not.
             tables = any(isinstance(source, SparkTable) for source in definition.sources.values())
             spark = self._spark or session_for_job(0 if tables else definition.plan.slots_needed)
             refuse_unfit(spark)
             if self.parallelism is None:
                 definition = self._fit_into(total_slots(spark), name)
-            refuse_too_few(spark, definition.plan.slots_needed, kept_because(spark) if self._spark is None else None)
-            history = CheckpointHistory(retained=(), epoch_offset=_epoch_offset())
-            state = JobState(name, history)
-            runner = SparkRunner(
-                spark, definition, store, state, restore=restore, allow_non_restored_state=allow_non_restored_state
+            refuse_too_few(
+                spark, definition.plan.slots_needed, lambda: kept_because(spark) if self._spark is None else None
             )
+            use = begin_use(spark, name)
+        # From here on the job's storage is asked, which may take its time: other jobs can start meanwhile.
+        try:
+            state = JobState(name, CheckpointHistory(retained=(), epoch_offset=_epoch_offset()))
+            runner = SparkRunner(
+                spark, definition, store, state,
+                restore=restore, allow_non_restored_state=allow_non_restored_state, session_free=use.end,
+            )  # fmt: skip
             job = Job(state, runner)
             runner.start()
-            runs_on(spark, runner)
+        except BaseException:
+            use.end()
+            raise
         return job
 
     def execute(

@@ -10,8 +10,10 @@ pytestmark = pytest.mark.timeout(540)
 
 PROGRAM = """
 import json
+import threading
 
 import cutwater as cw
+from cutwater.checkpoint.job_store import JobStore
 
 told = {}
 
@@ -36,7 +38,28 @@ from pyspark import SparkContext
 
 told["jvm"] = SparkContext._gateway is not None
 
-told["small"] = len(pipeline(2).execute("small").rows("out"))
+answers, lock = threading.Event(), JobStore.lock
+
+
+def lock_of_a_silent_storage(store):
+    asked.set()
+    answers.wait()
+    return lock(store)
+
+
+asked, hung = threading.Event(), []
+JobStore.lock = lock_of_a_silent_storage
+waiting = threading.Thread(target=lambda: hung.append(pipeline(1).start("hung")))
+waiting.start()
+asked.wait()
+JobStore.lock = lock
+told["beside a silent storage"] = len(pipeline(2).execute("small").rows("out"))
+told["needed by a start"] = refusal(lambda: pipeline(33).start("large"))
+answers.set()
+waiting.join()
+told["hung"] = len(hung[0].wait().rows("out"))
+
+told["small"] = len(pipeline(2).execute("small again").rows("out"))
 endless = cw.Environment(parallelism=1)
 endless.read(cw.sequence(10**12, rate=10), uid="numbers").write(cw.discard(), uid="nowhere")
 job = endless.start("endless")
@@ -78,9 +101,14 @@ def test_a_job_that_needs_more_slots_than_our_own_idle_session_has_gets_a_larger
     assert told["slots"] == 66
 
 
+def test_a_start_that_waits_for_its_storage_keeps_no_other_from_starting(told: dict[str, object]) -> None:
+    assert told["beside a silent storage"] == told["hung"] == 5
+    assert "the job 'hung' still runs on it" in str(told["needed by a start"])
+
+
 def test_a_session_that_a_job_runs_on_stays_and_the_larger_job_is_told_so(told: dict[str, object]) -> None:
     assert "This job needs 66 slots at the same time, and the session (master local[64]) has 64." in str(told["busy"])
-    assert "No larger session was started: cutwater-endless still runs on it: wait for its end." in str(told["busy"])
+    assert "No larger session was started: the job 'endless' still runs on it: wait for its end." in str(told["busy"])
 
 
 def test_a_session_that_was_given_out_stays(told: dict[str, object]) -> None:

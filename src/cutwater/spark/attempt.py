@@ -4,8 +4,6 @@ import queue
 import threading
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -31,7 +29,7 @@ from cutwater.spark.exchange import chain_levels, run_pipelined
 from cutwater.spark.processes import confirm_dead, is_alive, is_here
 from cutwater.spark.settings import driver_addresses, wants_protected_network
 from cutwater.spark.spark_errors import cause_in
-from cutwater.spark.storage_calls import SILENCE_SECONDS
+from cutwater.spark.storage_thread import StorageThread
 from cutwater.spark.task import RunLevel
 
 LEASE_SECONDS = 10.0
@@ -68,56 +66,6 @@ class Canceled:
 Outcome = Finished | Failed | NoRoom | Canceled
 
 
-class _IO(threading.Thread):
-    """Storage work off the attempt's thread; results come back through ``results``."""
-
-    def __init__(self) -> None:
-        super().__init__(name="cutwater-driver-io", daemon=True)
-        self._work: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]] | None] = queue.SimpleQueue()
-        self.results: queue.SimpleQueue[tuple[Callable[[Any], None], Any]] = queue.SimpleQueue()
-        self.woken: Callable[[], None] = lambda: None
-        self._done = 0
-        self.start()
-
-    def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        self._work.put((work, done))
-
-    def run(self) -> None:
-        while (item := self._work.get()) is not None:
-            work, done = item
-            try:
-                result: Any = work()
-            except Exception as error:
-                result = error
-            self._done += 1
-            self.results.put((done, result))
-            self.woken()
-
-    def deliver(self) -> None:
-        """On the attempt's thread."""
-        while not self.results.empty():
-            done, result = self.results.get()
-            done(result)
-
-    def finish(self, may_give_up: Callable[[], bool], silence: float = SILENCE_SECONDS) -> None:
-        """Let everything asked for be done; nobody listens to the results any more but ``deliver``.
-
-        While it may be given up, a storage that gets nothing done for ``silence`` is left alone: what waits is dropped, and
-        the thread ends with what it has begun.
-        """
-        self._work.put(None)
-        while self.is_alive():
-            before = self._done
-            self.join(silence)
-            if self.is_alive() and self._done == before and may_give_up():
-                with suppress(queue.Empty):  # the thread takes from it too, should the storage answer just now
-                    while True:
-                        self._work.get_nowait()
-                self._work.put(None)
-                break
-        self.deliver()
-
-
 class SparkAttempt:
     """``run`` blocks until the attempt is over and its workers are known to be dead."""
 
@@ -139,7 +87,7 @@ class SparkAttempt:
         self._events = events
         self._asked: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._cancel = threading.Event()
-        self._io = _IO()
+        self._storage_thread = StorageThread()
         keys = AttemptKeys.generate()
         bind, advertised = driver_addresses(spark)
         self._server = ControlServer(attempt, keys, bind, advertised_host=advertised)
@@ -162,7 +110,7 @@ class SparkAttempt:
             history,
             deployment,
             send=self._server.send,
-            io=self._io,
+            io=self._storage_thread,
             clock=SystemClock(),
             events=events,
         )
@@ -184,7 +132,7 @@ class SparkAttempt:
     @property
     def storage_work(self) -> threading.Thread:
         """Alive after ``run`` only if the storage did not answer."""
-        return self._io
+        return self._storage_thread
 
     def cancel(self) -> None:
         self._cancel.set()
@@ -206,7 +154,7 @@ class SparkAttempt:
             self._end(job, outcome)
             return outcome
         finally:
-            self._io.finish(lambda: not finished or self._cancel.is_set())
+            self._storage_thread.finish(lambda: not finished or self._cancel.is_set())
             self._server.close()
 
     # --- the Spark job ------------------------------------------------------------------------------------------------
@@ -235,7 +183,7 @@ class SparkAttempt:
                         self._greet(subtask, hello)
                     case (subtask, message):
                         driver.on_message(subtask, message)
-            self._io.deliver()
+            self._storage_thread.deliver()
             while not self._asked.empty():
                 driver.handle(self._asked.get())
             driver.tick()
@@ -267,10 +215,10 @@ class SparkAttempt:
             for each, process in self._hellos.items():
                 self.driver.on_message(each, process)
 
-        self._io.submit(lambda: self._store.note_workers(workers), noted)
+        self._storage_thread.submit(lambda: self._store.note_workers(workers), noted)
 
     def _patience(self) -> float:
-        if not self._io.results.empty() or not self._asked.empty():
+        if not self._storage_thread.results.empty() or not self._asked.empty():
             return 0.0
         due = self.driver.next_tick
         return POLL_SECONDS if due is None else max(0.0, min(POLL_SECONDS, due - time.monotonic()))
@@ -280,7 +228,7 @@ class SparkAttempt:
         for report in self._server.receive(0.05):
             if not isinstance(report, PeerLost):
                 driver.on_message(*report)
-        self._io.deliver()
+        self._storage_thread.deliver()
         if self._spark_error is None and driver.finishing:
             return Finished()
         self._notice_deaths()
@@ -322,7 +270,7 @@ class SparkAttempt:
         alive = {subtask: process for subtask, process in self._hellos.items() if subtask not in self.driver.left}
         if not isinstance(outcome, Finished):
             confirm_dead(alive.items(), self._server.lease_deadline, self._events.log)
-        self._io.submit(self._store.forget_workers, lambda _: None)
+        self._storage_thread.submit(self._store.forget_workers, lambda _: None)
         self._join(job)
 
     def _join(self, job: threading.Thread) -> None:

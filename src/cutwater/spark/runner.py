@@ -1,30 +1,26 @@
 """A job on Spark, over all its attempts: where it starts, when it starts again, how it ends."""
 
-import os
 import random
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from pyspark.sql import SparkSession
 
 from cutwater.checkpoint.attempts import AttemptRecord
-from cutwater.checkpoint.damage import FallBack, NothingToRestore, RefuseRestore, RestoreLatest
 from cutwater.checkpoint.events import Event, RequestId
 from cutwater.checkpoint.job_store import JobStore
-from cutwater.checkpoint.start import ContinueReserved, RefuseStart, Resume, RunEnd, StartFresh, choose_start
+from cutwater.checkpoint.start import ContinueReserved, Resume, RunEnd, StartFresh
 from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointStatus
-from cutwater.config import CheckpointMode, OnCancel
-from cutwater.connectors.spark_table import SparkTable
+from cutwater.config import OnCancel
 from cutwater.control.messages import Hello
-from cutwater.errors import ConfigError, DamagedCheckpoint, JobFailed, RestoreError, StorageError
+from cutwater.errors import DamagedCheckpoint, JobFailed, StorageError
 from cutwater.flow.ids import SubtaskId
 from cutwater.job.attempt import RootCause
 from cutwater.job.definition import JobDefinition
-from cutwater.job.deployment import Deployment, check_fit, deploy_fresh, deploy_reserved, deploy_restored
+from cutwater.job.deployment import Deployment
 from cutwater.job.handle import JobState
 from cutwater.job.listeners import LISTENERS_SECONDS
 from cutwater.job.moved_records import MovedRecords
@@ -33,6 +29,7 @@ from cutwater.restart import AttemptFailure, GiveUp, RestartAfter
 from cutwater.spark.attempt import LEASE_SECONDS, Canceled, Failed, Finished, NoRoom, SparkAttempt
 from cutwater.spark.processes import confirm_dead
 from cutwater.spark.slots import free_slots
+from cutwater.spark.starting_point import StartingPoint
 from cutwater.spark.storage_calls import StorageCalls
 
 
@@ -48,13 +45,15 @@ class SparkRunner(threading.Thread):
         *,
         restore: str,
         allow_non_restored_state: bool,
+        session_free: Callable[[], None] = lambda: None,
     ) -> None:
+        """``session_free`` is called when the job needs its session no more, before anybody hears of its end."""
         super().__init__(name=f"cutwater-{definition.name}", daemon=True)
         self._spark = spark
         self._definition = definition
         self._store = store
         self._state = state
-        self._allow_non_restored_state = allow_non_restored_state
+        self._session_free = session_free
         self._attempt: SparkAttempt | None = None
         self._canceled = threading.Event()
         self._failures: list[AttemptFailure] = []
@@ -62,7 +61,10 @@ class SparkRunner(threading.Thread):
         self._calls = StorageCalls()
         self._lock = store.lock()
         try:
-            self._start = self._choose_start(restore)
+            self._starting_point = StartingPoint(
+                definition, store, state, self._moved, allow_non_restored_state=allow_non_restored_state
+            )
+            self._start = self._starting_point.choose(restore)
             if isinstance(self._start, Resume) and self._start.path is None:
                 # Checkpoints of the driver before are this job's own: retention goes on where it stood.
                 state.history.adopt(each.id for each in store.completed())
@@ -139,6 +141,7 @@ class SparkRunner(threading.Thread):
             # Before anybody hears of the end: whoever waited for it may start the job again at once.
             if not self._calls.release(self._lock.release):
                 self.log("the job's folder stays locked until the storage answers")
+            self._session_free()
         if failure is None:
             self._finish(status, time.monotonic() - began)
         else:
@@ -207,88 +210,12 @@ class SparkRunner(threading.Thread):
     def _begin(self, start: StartFresh | Resume | ContinueReserved | None) -> tuple[AttemptRecord, Deployment]:
         record = self._store.acquire_attempt(start)
         self._store.delete_leftovers()
-        return record, self._deploy(start)
+        return record, self._starting_point.deploy(start, record.incarnation)
 
     def _watch_progress(self, attempt: SparkAttempt) -> None:
         while self._attempt is attempt:
             self._state.progress = dict(attempt.driver.progress)
             time.sleep(0.2)
-
-    # --- where it starts ----------------------------------------------------------------------------------------------
-
-    def _choose_start(self, restore: str) -> StartFresh | Resume | ContinueReserved:
-        checkpointing = self._definition.checkpointing
-        if restore not in ("auto", "latest", "fresh") and (
-            checkpointing is None or checkpointing.mode is CheckpointMode.AT_MOST_ONCE
-        ):
-            runs = "without checkpoints" if checkpointing is None else "in mode='at_most_once'"
-            raise ConfigError(
-                f"restore={restore!r}: a job that runs {runs} restores no state. Give its environment checkpointing= in "
-                f"mode='exactly_once' or 'at_least_once', or leave restore= out."
-            )
-        on_damaged = "fail" if checkpointing is None else checkpointing.on_damaged.value
-        facts = self._store.facts(
-            restore,
-            all_sinks_idempotent=self._definition.all_sinks_idempotent,
-            on_damaged=on_damaged,  # type: ignore[arg-type]  # the enum's values are the literals
-            check_fit=lambda found: check_fit(
-                self._definition, found, allow_non_restored_state=self._allow_non_restored_state
-            ),
-        )
-        start = choose_start(restore, facts)
-        if isinstance(start, RefuseStart):
-            raise RestoreError(start.reason)
-        if isinstance(start, Resume) and start.warning:
-            self.log(start.warning)
-        return start
-
-    def _deploy(self, start: StartFresh | Resume | ContinueReserved | None) -> Deployment:
-        """What this attempt's subtasks start from. The path that a user restored is the only one of its attempt to find."""
-        self._materialise_tables()
-        checkpointing = self._definition.checkpointing
-        if isinstance(start, StartFresh) or checkpointing is None:
-            self._moved.start_over()
-            return deploy_fresh(self._definition)
-        if checkpointing.mode is CheckpointMode.AT_MOST_ONCE:
-            deployment = deploy_reserved(self._definition, self._store.reservations())
-            self._moved.go_on_behind(self._state.progress)
-            return deployment
-        found = self._store.find_restorable(
-            all_sinks_idempotent=self._definition.all_sinks_idempotent,
-            on_damaged=checkpointing.on_damaged.value,
-        )
-        match found:
-            case NothingToRestore():
-                self._moved.start_over()
-                return deploy_fresh(self._definition)
-            case RefuseRestore(report):
-                raise JobFailed(report)
-            case FallBack(to, warning, _):
-                self.log(warning)
-            case RestoreLatest(to):
-                pass
-        storage, checkpoint = self._store.begin_restore(to)
-        self._moved.go_back_to(checkpoint.id)
-        self._state.detail = f"from checkpoint {checkpoint.id}"
-        self.log(f"restoring checkpoint {checkpoint.id}")
-        return deploy_restored(
-            self._definition, storage, checkpoint, allow_non_restored_state=self._allow_non_restored_state
-        )
-
-    def _materialise_tables(self) -> None:
-        """A DataFrame is computed once per incarnation: recomputed on restart it might differ (rule 49)."""
-        record = self._store.record()
-        assert record is not None
-        for uid, source in self._definition.sources.items():
-            if isinstance(source, SparkTable):
-                source.materialise(self._table_folder(record.incarnation, uid))
-
-    def _table_folder(self, incarnation: str, uid: str) -> str:
-        name = self._store.layout.table(incarnation, uid)
-        path = self._store.storage.local_path(name)
-        if path is None:
-            path = os.path.join(tempfile.gettempdir(), "cutwater-tables", name)
-        return path
 
     # --- how it goes on -----------------------------------------------------------------------------------------------
 
@@ -336,8 +263,19 @@ class SparkRunner(threading.Thread):
         elif checkpointing is None or checkpointing.on_cancel is not OnCancel.DELETE:
             self._note_end(end)
         elif self._note_end(RunEnd.DELETED):
-            self._store.delete_checkpoints([each.id for each in self._store.completed()])
+            self._delete_checkpoints()
         return status
+
+    def _delete_checkpoints(self) -> None:
+        """The run is noted as one that left nothing: what cannot be deleted now is never restored."""
+
+        def delete() -> None:
+            self._store.delete_checkpoints([each.id for each in self._store.completed()])
+
+        try:
+            self._calls.call(delete, may_give_up=lambda: True)
+        except Exception as error:
+            self.log(f"the checkpoints could not all be deleted: {error}")
 
     def _note_end(self, end: RunEnd) -> bool:
         """Of a run that did not finish. If it cannot be noted, the next start takes this driver for dead and resumes too."""

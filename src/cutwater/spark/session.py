@@ -5,6 +5,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -17,8 +18,26 @@ from cutwater.errors import ConfigError, PlanError
 from cutwater.spark.settings import DEFAULT_SLOTS, check_session, spark_conf
 from cutwater.spark.slots import total_slots
 
-starting = threading.Lock()
-"""Held from the choice of a session until the job is known to run on it, so that nobody stops it in between."""
+choosing = threading.Lock()
+"""Held from the choice of a session until its use is noted, so that nobody stops it in between."""
+
+SETTLE_SECONDS = 2.0
+"""How long Spark may take to tell that a job that ended is no longer active."""
+
+
+@dataclass(eq=False, slots=True)
+class SessionUse:
+    """A job needs its session from the choice of it until ``end``, which comes before anybody hears of the job's end."""
+
+    job: str
+    _ended: bool = False
+
+    @property
+    def goes_on(self) -> bool:
+        return not self._ended
+
+    def end(self) -> None:
+        self._ended = True
 
 
 @dataclass(slots=True)
@@ -27,7 +46,7 @@ class _OwnSession:
 
     session: SparkSession
     lent: bool = False
-    jobs: list[threading.Thread] = field(default_factory=list)
+    uses: list[SessionUse] = field(default_factory=list)
 
     def is_behind(self, session: SparkSession) -> bool:
         """Spark makes a new object each time one asks for the active session; their context is the same."""
@@ -46,7 +65,7 @@ def local_session(slots_needed: int) -> SparkSession:
 
 
 def session_for_job(slots_needed: int) -> SparkSession:
-    """The active session; our own is replaced by a larger one if it is too small and nobody needs it. Under ``starting``."""
+    """The active session; our own is replaced by a larger one if it is too small and nobody needs it. Under ``choosing``."""
     active = _active()
     if active is None:
         return _start(slots_needed)
@@ -60,20 +79,33 @@ def kept_because(session: SparkSession) -> str | None:
     """Why ``session`` cannot give way to a larger one; None: it can."""
     if _own is None or not _own.is_behind(session):
         return "this one was made with settings of your own"
-    _own.jobs = [job for job in _own.jobs if job.is_alive()]
-    if _own.jobs:
-        return f"{_own.jobs[0].name} still runs on it: wait for its end"
+    _own.uses = [use for use in _own.uses if use.goes_on]
+    if _own.uses:
+        return f"the job {_own.uses[0].job!r} still runs on it: wait for its end"
     if _own.lent:
         return "env.spark gave it out, and what was made with it would be lost: stop() it first"
-    if session.sparkContext.statusTracker().getActiveJobsIds():
+    if _has_active_jobs(session):
         return "a Spark job still runs on it: wait for its end"
     return None
 
 
-def runs_on(session: SparkSession, job: threading.Thread) -> None:
-    """``job`` needs ``session`` as long as its thread lives."""
+def begin_use(session: SparkSession, job: str) -> SessionUse:
+    """``job`` needs ``session`` from now on. Under ``choosing``."""
+    use = SessionUse(job)
     if _own is not None and _own.is_behind(session):
-        _own.jobs.append(job)
+        _own.uses.append(use)
+    return use
+
+
+def _has_active_jobs(session: SparkSession) -> bool:
+    """Spark hears of a job's end a little after the job's own driver: a job of ours that just ended is not in the way."""
+    tracker = session.sparkContext.statusTracker()
+    until = time.monotonic() + SETTLE_SECONDS
+    while tracker.getActiveJobsIds():
+        if time.monotonic() >= until:
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def _active() -> SparkSession | None:

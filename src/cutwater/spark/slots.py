@@ -1,5 +1,6 @@
 """How many tasks Spark can run at once: a job of levels needs a slot for every subtask, all at the same time."""
 
+from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -22,7 +23,7 @@ def free_slots(spark: SparkSession) -> int:
     return max(0, total_slots(spark) - busy)
 
 
-def refuse_too_few(spark: SparkSession, needed: int, kept_because: str | None = None) -> None:
+def refuse_too_few(spark: SparkSession, needed: int, kept_because: Callable[[], str | None]) -> None:
     """Before anything starts: could this session ever run the job? ``kept_because``: why no larger one was started."""
     total = total_slots(spark)
     if total >= needed:
@@ -33,7 +34,8 @@ def refuse_too_few(spark: SparkSession, needed: int, kept_because: str | None = 
         if str(master).startswith("local[")
         else f"Give the session executors with at least {needed} cores in all"
     )
-    kept = f" No larger session was started: {kept_because}." if kept_because else ""
+    reason = kept_because()
+    kept = f" No larger session was started: {reason}." if reason else ""
     raise PlanError(
         f"This job needs {needed} slots at the same time, and the session (master {master}) has {total}. "
         f"{advice}, or lower the parallelism.{kept}"

@@ -1,6 +1,8 @@
 """Where a job starts and what its end leaves behind, as far as it does not take Spark to see it."""
 
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,11 @@ from cutwater.checkpoint.job_lock import JobLock
 from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.start import RunEnd
 from cutwater.checkpoint.statistics import CheckpointHistory
-from cutwater.errors import ConfigError, RestoreError
+from cutwater.errors import ConfigError, RestoreError, StorageInUse
 from cutwater.job.definition import JobDefinition
 from cutwater.job.handle import JobState
 from cutwater.spark.runner import SparkRunner
+from cutwater.spark.storage_calls import StorageCalls
 from cutwater.testing.clock import ManualClock
 from cutwater.testing.simulation import Simulation
 
@@ -40,7 +43,9 @@ def run_to_the_end(folder: Path, definition: JobDefinition) -> str:
     return f"{folder}/{store.completed()[-1].folder}"
 
 
-def runner(folder: Path, definition: JobDefinition, restore: str) -> SparkRunner:
+def runner(
+    folder: Path, definition: JobDefinition, restore: str, session_free: Callable[[], None] = lambda: None
+) -> SparkRunner:
     """Its thread is not started, so it needs no session."""
     return SparkRunner(
         None,  # type: ignore[arg-type]
@@ -49,6 +54,7 @@ def runner(folder: Path, definition: JobDefinition, restore: str) -> SparkRunner
         JobState(definition.name, CheckpointHistory()),
         restore=restore,
         allow_non_restored_state=False,
+        session_free=session_free,
     )
 
 
@@ -71,19 +77,23 @@ def test_at_most_once_says_that_it_restores_no_path(tmp_path: Path) -> None:
         runner(tmp_path, define(tmp_path, "mine", "counts", mode="at_most_once"), path)
 
 
-def test_the_lock_is_free_before_anybody_hears_of_the_end(tmp_path: Path) -> None:
-    running = runner(tmp_path, define(tmp_path, "mine", "counts"), "auto")
+def test_the_lock_and_the_session_are_free_before_anybody_hears_of_the_end(tmp_path: Path) -> None:
     statuses: list[str] = []
-    held = running._lock
+
+    def session_free() -> None:
+        statuses.append(f"session free while {running._state.status}")
 
     def release() -> None:
-        statuses.append(running._state.status)
+        statuses.append(f"lock free while {running._state.status}")
         held.release()
+
+    running = runner(tmp_path, define(tmp_path, "mine", "counts"), "auto", session_free)
+    held = running._lock
 
     running._lock = JobLock(release)
     running.cancel()
     running.run()
-    assert statuses == ["created"]
+    assert statuses == ["lock free while created", "session free while created"]
     assert running._state.status == "canceled"
 
 
@@ -98,6 +108,39 @@ def test_a_start_that_is_canceled_before_its_first_attempt_leaves_the_end_of_the
     running.run()
     facts = JobStore(FileStorage(str(tmp_path)), "mine").facts("auto", all_sinks_idempotent=False, on_damaged="fail")
     assert facts.end is RunEnd.FINISHED
+
+
+def canceled_with_checkpoints_to_delete(folder: Path, delete: Callable[[Any], None]) -> SparkRunner:
+    definition = define(folder, "mine", "counts", on_cancel="delete")
+    run_to_the_end(folder, definition)
+    running = runner(folder, definition, "auto")
+    running._calls = StorageCalls(silence=0.2)
+    running._state.attempts = 1
+    running._store.acquire_attempt(None)
+    running._store.delete_checkpoints = delete  # type: ignore[method-assign]
+    running.cancel()
+    running.run()
+    return running
+
+
+def test_checkpoints_that_cannot_be_deleted_do_not_turn_a_cancel_into_a_failure(tmp_path: Path) -> None:
+    def refuse(checkpoints: Any) -> None:
+        raise OSError("read-only file system")
+
+    running = canceled_with_checkpoints_to_delete(tmp_path, refuse)
+    assert running._state.status == "canceled"
+    assert "read-only file system" in "\n".join(running._state.log)
+    facts = JobStore(FileStorage(str(tmp_path)), "mine").facts("auto", all_sinks_idempotent=False, on_damaged="fail")
+    assert facts.end is RunEnd.DELETED
+
+
+def test_a_storage_that_hangs_over_a_deletion_does_not_hold_up_the_cancel(tmp_path: Path) -> None:
+    answers = threading.Event()
+    running = canceled_with_checkpoints_to_delete(tmp_path, lambda checkpoints: answers.wait(60))
+    assert running._state.status == "canceled"
+    with pytest.raises(StorageInUse):
+        JobStore(FileStorage(str(tmp_path)), "mine").lock()
+    answers.set()
 
 
 class Leaving(cw.Source):

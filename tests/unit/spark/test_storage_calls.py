@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from cutwater.errors import StorageError
-from cutwater.spark.attempt import _IO
 from cutwater.spark.storage_calls import StorageCalls
+from cutwater.spark.storage_thread import StorageThread
 
 PATIENCE = 20.0
 
@@ -53,7 +53,7 @@ def test_the_lock_is_let_go_when_the_storage_has_answered_what_was_given_up() ->
 
 def test_storage_work_that_hangs_is_left_and_what_waits_behind_it_is_never_begun() -> None:
     answers, hanging, begun = threading.Event(), threading.Event(), threading.Event()
-    work, results = _IO(), []
+    work, results = StorageThread(), []
 
     def hang() -> None:
         hanging.set()
@@ -74,7 +74,7 @@ def test_storage_work_that_hangs_is_left_and_what_waits_behind_it_is_never_begun
 
 def test_storage_work_of_a_finished_attempt_is_waited_for() -> None:
     answers, results = threading.Event(), []
-    work = _IO()
+    work = StorageThread()
     work.submit(lambda: answers.wait(PATIENCE), results.append)
     looked: list[None] = []
 

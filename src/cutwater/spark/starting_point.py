@@ -1,0 +1,106 @@
+"""Where a run starts, and what the subtasks of each of its attempts start from."""
+
+import os
+import tempfile
+
+from cutwater.checkpoint.damage import FallBack, NothingToRestore, RefuseRestore, RestoreLatest
+from cutwater.checkpoint.job_store import JobStore
+from cutwater.checkpoint.start import ContinueReserved, RefuseStart, Resume, StartFresh, choose_start
+from cutwater.config import CheckpointMode
+from cutwater.connectors.spark_table import SparkTable
+from cutwater.errors import ConfigError, JobFailed, RestoreError
+from cutwater.job.definition import JobDefinition
+from cutwater.job.deployment import Deployment, check_fit, deploy_fresh, deploy_reserved, deploy_restored
+from cutwater.job.handle import JobState
+from cutwater.job.moved_records import MovedRecords
+
+
+class StartingPoint:
+    """Reads the job's storage; the caller holds the job's lock."""
+
+    def __init__(
+        self,
+        definition: JobDefinition,
+        store: JobStore,
+        state: JobState,
+        moved: MovedRecords,
+        *,
+        allow_non_restored_state: bool,
+    ) -> None:
+        self._definition = definition
+        self._store = store
+        self._state = state
+        self._moved = moved
+        self._allow_non_restored_state = allow_non_restored_state
+
+    def choose(self, restore: str) -> StartFresh | Resume | ContinueReserved:
+        checkpointing = self._definition.checkpointing
+        if restore not in ("auto", "latest", "fresh") and (
+            checkpointing is None or checkpointing.mode is CheckpointMode.AT_MOST_ONCE
+        ):
+            runs = "without checkpoints" if checkpointing is None else "in mode='at_most_once'"
+            raise ConfigError(
+                f"restore={restore!r}: a job that runs {runs} restores no state. Give its environment checkpointing= in "
+                f"mode='exactly_once' or 'at_least_once', or leave restore= out."
+            )
+        on_damaged = "fail" if checkpointing is None else checkpointing.on_damaged.value
+        facts = self._store.facts(
+            restore,
+            all_sinks_idempotent=self._definition.all_sinks_idempotent,
+            on_damaged=on_damaged,  # type: ignore[arg-type]  # the enum's values are the literals
+            check_fit=lambda found: check_fit(
+                self._definition, found, allow_non_restored_state=self._allow_non_restored_state
+            ),
+        )
+        start = choose_start(restore, facts)
+        if isinstance(start, RefuseStart):
+            raise RestoreError(start.reason)
+        if isinstance(start, Resume) and start.warning:
+            self._state.log.append(start.warning)
+        return start
+
+    def deploy(self, start: StartFresh | Resume | ContinueReserved | None, incarnation: str) -> Deployment:
+        """What this attempt's subtasks start from. The path that a user restored is the only one of its attempt to find."""
+        self._materialise_tables(incarnation)
+        checkpointing = self._definition.checkpointing
+        if isinstance(start, StartFresh) or checkpointing is None:
+            self._moved.start_over()
+            return deploy_fresh(self._definition)
+        if checkpointing.mode is CheckpointMode.AT_MOST_ONCE:
+            deployment = deploy_reserved(self._definition, self._store.reservations())
+            self._moved.go_on_behind(self._state.progress)
+            return deployment
+        found = self._store.find_restorable(
+            all_sinks_idempotent=self._definition.all_sinks_idempotent,
+            on_damaged=checkpointing.on_damaged.value,
+        )
+        match found:
+            case NothingToRestore():
+                self._moved.start_over()
+                return deploy_fresh(self._definition)
+            case RefuseRestore(report):
+                raise JobFailed(report)
+            case FallBack(to, warning, _):
+                self._state.log.append(warning)
+            case RestoreLatest(to):
+                pass
+        storage, checkpoint = self._store.begin_restore(to)
+        self._moved.go_back_to(checkpoint.id)
+        self._state.detail = f"from checkpoint {checkpoint.id}"
+        self._state.log.append(f"restoring checkpoint {checkpoint.id}")
+        return deploy_restored(
+            self._definition, storage, checkpoint, allow_non_restored_state=self._allow_non_restored_state
+        )
+
+    def _materialise_tables(self, incarnation: str) -> None:
+        """A DataFrame is computed once per incarnation: recomputed on restart it might differ (rule 49)."""
+        for uid, source in self._definition.sources.items():
+            if isinstance(source, SparkTable):
+                source.materialise(self._table_folder(incarnation, uid))
+
+    def _table_folder(self, incarnation: str, uid: str) -> str:
+        name = self._store.layout.table(incarnation, uid)
+        path = self._store.storage.local_path(name)
+        if path is None:
+            path = os.path.join(tempfile.gettempdir(), "cutwater-tables", name)
+        return path
