@@ -14,11 +14,13 @@ from cutwater.errors import ConfigError, SchemaError
 from cutwater.flow.columns import check_key_type
 from cutwater.functions import KeyedProcess, Process
 from cutwater.graph.logical import Exchange, NodeKind
+from cutwater.nullability import either_nullable
 from cutwater.operators.aggregate import Aggregate
 from cutwater.operators.collect import CollectOperator
 from cutwater.operators.column_functions import FilterExpression, MapBatches, Select, WithColumns
 from cutwater.operators.combine import Combine
 from cutwater.operators.keyed_process import KeyedProcessOperator, KeyedReduce, ProcessOperator
+from cutwater.operators.loosen import Loosen
 from cutwater.operators.operator import Operator
 from cutwater.operators.row_functions import Filter, FlatMap, Map
 from cutwater.operators.sink_operator import SinkOperator
@@ -82,16 +84,19 @@ class Stream:
     # --- how records travel -------------------------------------------------------------------------------------------
 
     def union(self, *others: "Stream") -> "Stream":
-        """All records of all streams; their schemas must be the same."""
+        """All records of all streams. Their schemas may differ in nullability only: null is what may be null in one of them."""
+        schema = self.schema
         for other in others:
             if not isinstance(other, Stream):
                 raise ConfigError(f"union: {other!r} is not a stream.")
             if other._env is not self._env:
                 raise ConfigError("union: the streams belong to different environments.")
-            if not other.schema.equals(self.schema):
+            united = either_nullable(schema, other.schema)
+            if united is None:
                 raise SchemaError(f"union: the schemas differ: [{_told(self.schema)}] and [{_told(other.schema)}].")
-        inputs = self._inputs + tuple(up for other in others for up in other._inputs)
-        return Stream(self._env, inputs, self.schema, nameable=False)
+            schema = united
+        inputs = tuple(up for stream in (self, *others) for up in stream._loosened(schema))
+        return Stream(self._env, inputs, schema, nameable=False)
 
     def rebalance(self) -> "Stream":
         """Spread records evenly over the subtasks of the next operator."""
@@ -174,6 +179,16 @@ class Stream:
     def _by(self, exchange: Exchange) -> "Stream":
         inputs = tuple(Upstream(up.draft, up.tag, exchange) for up in self._inputs)
         return Stream(self._env, inputs, self.schema, nameable=False)
+
+    def _loosened(self, schema: pa.Schema) -> tuple[Upstream, ...]:
+        """Its inputs under a schema that allows more nulls; the change is made where the records come from."""
+        return self._inputs if self.schema.equals(schema) else tuple(self._loosen(up, schema) for up in self._inputs)
+
+    def _loosen(self, up: Upstream, schema: pa.Schema) -> Upstream:
+        draft = Draft("loosen", NodeKind.OPERATOR, Loosen(schema), (Upstream(up.draft, up.tag),), schema)
+        draft.follows = up.draft
+        self._env.add(draft)
+        return Upstream(draft, None, up.exchange)
 
     def _then(self, name: str, operator: Operator, inputs: tuple[Upstream, ...] | None = None) -> "Stream":
         return add_operator(self._env, name, operator, inputs or self._inputs, [self.schema])
