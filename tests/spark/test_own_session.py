@@ -14,6 +14,10 @@ import threading
 
 import cutwater as cw
 from cutwater.checkpoint.job_store import JobStore
+from cutwater.spark import session
+
+# So few that a small job shows what a large one meets: seventy workers take a minute to start.
+session.DEFAULT_SLOTS = 6
 
 told = {}
 
@@ -54,7 +58,7 @@ waiting.start()
 asked.wait()
 JobStore.lock = lock
 told["beside a silent storage"] = len(pipeline(2).execute("small").rows("out"))
-told["needed by a start"] = refusal(lambda: pipeline(33).start("large"))
+told["needed by a start"] = refusal(lambda: pipeline(4).start("large"))
 answers.set()
 waiting.join()
 told["hung"] = len(hung[0].wait().rows("out"))
@@ -63,17 +67,17 @@ told["small"] = len(pipeline(2).execute("small again").rows("out"))
 endless = cw.Environment(parallelism=1)
 endless.read(cw.sequence(10**12, rate=10), uid="numbers").write(cw.discard(), uid="nowhere")
 job = endless.start("endless")
-told["busy"] = refusal(lambda: pipeline(33).start("large"))
+told["busy"] = refusal(lambda: pipeline(4).start("large"))
 job.cancel()
 job.wait()
-told["large"] = len(pipeline(33).execute("large").rows("out"))
+told["large"] = len(pipeline(4).execute("large").rows("out"))
 
 spark = cw.Environment().spark
 told["slots"] = spark.sparkContext.defaultParallelism
 stream = spark.readStream.format("rate").load()
 told["stream"] = refusal(lambda: cw.Environment().read(stream))
 told["stream table"] = refusal(lambda: cw.spark_table(stream))
-told["lent"] = refusal(lambda: pipeline(60).start("larger"))
+told["lent"] = refusal(lambda: pipeline(6).start("larger"))
 told["alive"] = spark.range(3).count()
 spark.stop()
 print(json.dumps(told))
@@ -98,7 +102,7 @@ def test_a_storage_that_is_not_there_yet_is_refused_before_a_jvm_starts(told: di
 
 def test_a_job_that_needs_more_slots_than_our_own_idle_session_has_gets_a_larger_one(told: dict[str, object]) -> None:
     assert told["small"] == told["large"] == 5
-    assert told["slots"] == 66
+    assert told["slots"] == 8
 
 
 def test_a_start_that_waits_for_its_storage_keeps_no_other_from_starting(told: dict[str, object]) -> None:
@@ -107,7 +111,7 @@ def test_a_start_that_waits_for_its_storage_keeps_no_other_from_starting(told: d
 
 
 def test_a_session_that_a_job_runs_on_stays_and_the_larger_job_is_told_so(told: dict[str, object]) -> None:
-    assert "This job needs 66 slots at the same time, and the session (master local[64]) has 64." in str(told["busy"])
+    assert "This job needs 8 slots at the same time, and the session (master local[6]) has 6." in str(told["busy"])
     assert "No larger session was started: the job 'endless' still runs on it: wait for its end." in str(told["busy"])
 
 
