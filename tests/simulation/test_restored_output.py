@@ -1,7 +1,8 @@
 """What a failure leaves of the output: each row shown once, listed where readers look, and never written a second time."""
 
+import errno
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from cutwater.checkpoint.file_storage import FileStorage
 from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.statistics import CheckpointStatus
+from cutwater.connectors.file_sink import FileSink
 from cutwater.connectors.manifest import committed_files
-from cutwater.errors import StorageError
+from cutwater.errors import CutwaterError, StorageError
 from cutwater.flow.ids import CheckpointId, SubtaskId
 from cutwater.subtask.setup import TableWriter
 from cutwater.testing.clock import ManualClock
@@ -183,4 +185,94 @@ def test_files_of_a_checkpoint_whose_confirmation_died_with_the_driver_are_in_a_
     scene.simulation.run_until_idle()
     visible, listed = visible_and_listed(out)
     assert len(visible) == 3
+    assert visible == listed
+
+
+class Manifests:
+    """Lets calls of ``committed_everywhere`` fail, as a full disk would; writes down which checkpoints got through."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.failing = 0
+        self.written: list[int] = []
+        write = FileSink.committed_everywhere
+
+        def committed_everywhere(sink: FileSink, checkpoint_id: int, committables: Sequence[Any]) -> None:
+            if self.failing:
+                self.failing -= 1
+                raise OSError(errno.ENOSPC, "No space left on device")
+            write(sink, checkpoint_id, committables)
+            self.written.append(checkpoint_id)
+
+        monkeypatch.setattr(FileSink, "committed_everywhere", committed_everywhere)
+
+
+@pytest.fixture
+def manifests(monkeypatch: pytest.MonkeyPatch) -> Manifests:
+    return Manifests(monkeypatch)
+
+
+def test_a_manifest_that_could_not_be_written_is_written_with_the_next_checkpoint_and_before_its_own(
+    tmp_path: Path, manifests: Manifests
+) -> None:
+    out = tmp_path / "out"
+    scene = Scene(tmp_path, lambda counts: counts.write(cw.parquet_sink(out), uid="out"), 1000)
+    manifests.failing = 1
+    scene.trigger()
+    scene.step_until(lambda: manifests.failing == 0)
+    assert visible_and_listed(out)[1] == []
+    scene.trigger()
+    scene.step_until(lambda: manifests.written == [1, 2])
+    visible, listed = visible_and_listed(out)
+    assert len(visible) == 2
+    assert visible == listed
+    assert any("checkpoint 1" in line and "No space left" in line for line in scene.simulation.logged)
+
+
+def test_the_last_manifest_is_tried_again_before_the_job_ends(tmp_path: Path, manifests: Manifests) -> None:
+    out = tmp_path / "out"
+    scene = Scene(tmp_path, lambda counts: counts.write(cw.parquet_sink(out), uid="out"), 1000)
+    manifests.failing = 1
+    scene.step_until(lambda: scene.simulation.finished)
+    visible, listed = visible_and_listed(out)
+    assert len(visible) == 1
+    assert visible == listed
+
+
+def test_a_job_whose_manifests_cannot_be_written_does_not_finish_as_if_they_were(
+    tmp_path: Path, manifests: Manifests
+) -> None:
+    out = tmp_path / "out"
+    scene = Scene(tmp_path, lambda counts: counts.write(cw.parquet_sink(out), uid="out"), 1000)
+    manifests.failing = 1000
+    with pytest.raises(CutwaterError, match=r"'out'.*checkpoint 1.*No space left on device"):
+        scene.step_until(lambda: scene.simulation.finished)
+    assert not scene.simulation.driver.finishing
+    manifests.failing = 0
+    scene.simulation.crash()
+    scene.step_until(lambda: scene.simulation.finished)
+    visible, listed = visible_and_listed(out)
+    assert len(visible) == 1
+    assert visible == listed
+
+
+def test_files_whose_manifest_failed_until_the_crash_are_in_a_manifest_after_it(
+    tmp_path: Path, manifests: Manifests
+) -> None:
+    out = tmp_path / "out"
+    scene = Scene(tmp_path, lambda counts: counts.write(cw.parquet_sink(out), uid="out"), 1000)
+    manifests.failing = 1000
+    scene.trigger()
+    scene.step_until(lambda: manifests.failing < 1000)
+    scene.trigger()
+    scene.step_until(lambda: len(visible_and_listed(out)[0]) == 2)
+    scene.simulation.crash()
+    tried = manifests.failing
+    scene.step_until(lambda: manifests.failing < tried)
+    scene.trigger()
+    scene.step_until(lambda: scene.has_metadata(3))
+    scene.simulation.crash()
+    manifests.failing = 0
+    scene.step_until(lambda: scene.simulation.finished)
+    visible, listed = visible_and_listed(out)
+    assert len(visible) == 4
     assert visible == listed

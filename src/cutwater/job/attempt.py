@@ -3,7 +3,7 @@
 Runs on one thread and never blocks on storage: that work goes to ``DriverIO``, whose results come back to this thread.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -22,21 +22,16 @@ from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.publication import CertainlyNotStored, Published, UnknownWhetherStored
 from cutwater.checkpoint.snapshot import SubtaskMetrics
 from cutwater.checkpoint.statistics import CheckpointHistory, CheckpointInfo
-from cutwater.connectors.sink import TwoPhaseCommitSink
 from cutwater.control import messages as say
 from cutwater.flow.clock import Clock
 from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
 from cutwater.job.definition import JobDefinition
 from cutwater.job.deployment import Deployment
-from cutwater.job.output import UnconfirmedOutput, VisibleOutput
+from cutwater.job.driver_io import DriverIO
+from cutwater.job.output import UnconfirmedOutput
+from cutwater.job.sink_notices import SinkNotices
 
 Json = Any
-
-
-class DriverIO(Protocol):
-    """Runs ``work`` elsewhere, one after the other, and then ``done`` on the attempt's thread with its result or error."""
-
-    def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +89,7 @@ class AttemptDriver:
         self._timer: float | None = None
         self._metrics: dict[CheckpointId, dict[SubtaskId, SubtaskMetrics]] = {}
         self._output = UnconfirmedOutput()
+        self._sink_notices = SinkNotices(definition.sinks, io, events.log)
         self.processes: dict[SubtaskId, say.Hello] = {}
         self.progress: dict[SubtaskId, say.Progress] = {}
         self.left: set[SubtaskId] = set()
@@ -163,6 +159,7 @@ class AttemptDriver:
     def end(self, reason: str) -> None:
         """The subtasks are gone or going; requests that wait are answered."""
         self.handle(on.AttemptEnded(reason))
+        self._sink_notices.try_again()
 
     # --- what goes out ------------------------------------------------------------------------------------------------
 
@@ -172,7 +169,7 @@ class AttemptDriver:
                 self._io.submit(self._store.reserve_id, self._id_reserved)
             case do.AllowStart():
                 self.started = True
-                self._tell_sinks(self._deployment.visible)
+                self._sink_notices.tell(self._deployment.visible)
                 self._broadcast(say.StartProcessing())
             case do.SendTrigger(checkpoint, triggered_at, unaligned, savepoint, stop, to):
                 trigger = say.TriggerCheckpoint(checkpoint, triggered_at, unaligned, savepoint, stop)
@@ -191,15 +188,14 @@ class AttemptDriver:
             case do.NotifySubsumed(checkpoint):
                 self._broadcast(say.CheckpointSubsumed(checkpoint))
             case do.ConfirmOutput(checkpoint):
-                self._tell_sinks(self._output.confirm(checkpoint))
+                self._sink_notices.tell(self._output.confirm(checkpoint))
             case do.DeleteFiles(checkpoints):
                 self._io.submit(lambda: self._store.delete_checkpoints(checkpoints), self._log_failure)
             case do.StopSources(drain):
                 for subtask in self._definition.plan.source_subtasks:
                     self._send(subtask, say.StopSources(drain))
             case do.FinishSubtasks():
-                self.finishing = True
-                self._broadcast(say.Finish())
+                self._sink_notices.settle(self._finish)
             case do.FailJob(reason):
                 self.fail(RootCause(reason))
             case do.CompleteRequest(request, info):
@@ -256,7 +252,7 @@ class AttemptDriver:
                 for snapshot in command.snapshots
             ),
         )
-        completed = replace(completed, carried=self._output.carried_past(completed))
+        completed = replace(completed, carried=self._output.carried_past(completed, self._sink_notices.unheard()))
         self._output.add(completed)
         self._io.submit(lambda: self._store.publish(completed), lambda outcome: self._published(completed, outcome))
 
@@ -285,12 +281,13 @@ class AttemptDriver:
 
         self._io.submit(lambda: self._store.commit_began(checkpoint), noted)
 
-    def _tell_sinks(self, output: Iterable[VisibleOutput]) -> None:
-        """Before any later metadata is stored, so that no checkpoint leaves out what no manifest lists."""
-        for visible in output:
-            sink = self._definition.sinks.get(visible.uid)
-            if isinstance(sink, TwoPhaseCommitSink):
-                self._io.submit(_call_committed_everywhere(sink, visible), self._log_failure)
+    def _finish(self, problem: str | None) -> None:
+        """A problem fails the attempt: the next one restores the final checkpoint and tells the sinks again."""
+        if problem is not None:
+            self.fail(RootCause(problem))
+            return
+        self.finishing = True
+        self._broadcast(say.Finish())
 
     def _store_collected(self, uid: str, checkpoint: CheckpointId, writer: int, rows: bytes) -> None:
         def stored(outcome: Any) -> None:
@@ -319,7 +316,3 @@ class AttemptDriver:
     def _log_failure(self, outcome: Any) -> None:
         if isinstance(outcome, Exception):
             self._events.log(f"{type(outcome).__name__}: {outcome}")
-
-
-def _call_committed_everywhere(sink: TwoPhaseCommitSink, visible: VisibleOutput) -> Callable[[], None]:
-    return lambda: sink.committed_everywhere(visible.checkpoint, list(visible.committables))

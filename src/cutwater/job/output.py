@@ -1,6 +1,6 @@
-"""Output that checkpoints list, until every subtask has committed it: what a sink hears as ``committed_everywhere``."""
+"""Output that checkpoints list, until every subtask has committed it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,11 @@ class VisibleOutput:
 
     checkpoint: CheckpointId
     uid: str
-    committables: tuple[Json, ...]
+    output: tuple[CommittedOutput, ...]
+
+    @property
+    def committables(self) -> list[Json]:
+        return [each.value for each in self.output]
 
 
 class UnconfirmedOutput:
@@ -34,13 +38,16 @@ class UnconfirmedOutput:
     def is_listed_by(self, checkpoint: CheckpointId) -> bool:
         return checkpoint in self._listed
 
-    def carried_past(self, checkpoint: CompletedCheckpoint) -> tuple[CommittedOutput, ...]:
-        """What subtasks have committed, so that ``checkpoint`` no longer lists it, but not every subtask has said so: should
-        the driver die now, whoever restores the checkpoint must still hear of it."""
+    def carried_past(
+        self, checkpoint: CompletedCheckpoint, unheard: Iterable[CommittedOutput] = ()
+    ) -> tuple[CommittedOutput, ...]:
+        """What subtasks have committed, so that ``checkpoint`` no longer lists it, but not every subtask has said so, or its
+        sink has not heard so: should the driver die now, whoever restores the checkpoint must still hear of it."""
         known = list(checkpoint.output())
         carried: list[CommittedOutput] = []
-        for each in (each for output in self._listed.values() for each in output):
-            if each.checkpoint > self._confirmed and each not in known:
+        listed = (each for output in self._listed.values() for each in output if each.checkpoint > self._confirmed)
+        for each in (*unheard, *listed):
+            if each not in known:
                 carried.append(each)
                 known.append(each)
         return tuple(carried)
@@ -62,6 +69,6 @@ def restored_output(checkpoint: CompletedCheckpoint) -> list[VisibleOutput]:
 def _by_sink(checkpoint: CheckpointId, output: Sequence[CommittedOutput], after: CheckpointId) -> list[VisibleOutput]:
     uids = dict.fromkeys(each.uid for each in output)
     return [
-        VisibleOutput(checkpoint, uid, tuple(e.value for e in output if e.uid == uid and e.checkpoint > after))
+        VisibleOutput(checkpoint, uid, tuple(e for e in output if e.uid == uid and e.checkpoint > after))
         for uid in uids
     ]
