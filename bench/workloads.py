@@ -108,7 +108,7 @@ W1 = Workload(
     ),
 )
 
-_QUICK_PAUSE = ("--n", "8000000", "--pairs", "1")
+_QUICK_PAUSE = ("--warm-up", "5", "--window", "2", "--pairs", "1")
 
 PAUSE = Workload(
     "pause",

@@ -1,8 +1,9 @@
-"""What a checkpoint does to a stream at full speed: throughput, the longest hole in the output, the synchronous part.
+"""What a checkpoint does to a stream at full speed: throughput, CPU, the longest hole in the output, the synchronous part.
 
-Keyed running sums over a million keys. Runs with and without checkpoints alternate in one session; `--stop-the-world` takes
-them by the naive algorithm that pauses the sources, lets everything drain, copies, and resumes. Only what arrives after every
-key is in the state counts, except for the CPU, which is that of the whole run.
+Keyed running sums over a million keys, in one job that runs on: for some seconds it takes a checkpoint every second, then for as
+long none, and so on. The speed of a shared machine drifts within minutes, so only neighbours are compared.
+`--stop-the-world` takes the checkpoints by the naive algorithm that pauses the sources, lets everything drain, copies, and
+resumes.
 """
 
 import os
@@ -17,18 +18,18 @@ import polars as pl
 import cutwater as cw
 from bench.ours.arrivals import now_us
 from bench.ours.session import (
-    WARM_UPS,
+    alternating,
     arguments,
     cost_percent,
     environment,
-    runs,
     scratch_folder,
     session,
     spread_over_keys,
-    variant,
 )
-from bench.peers.measure import Meter, emit
+from bench.peers.measure import cpu_seconds, emit
 from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointStatus
+
+ENDLESS = 10**15
 
 
 @dataclass(slots=True)
@@ -46,68 +47,85 @@ class BatchTimes:
         return batch
 
 
-def totals(env: cw.Environment, records: int, keys: int, folder: Path) -> None:
-    numbers = env.read(cw.sequence(records), uid="numbers")
+def totals(env: cw.Environment, keys: int, folder: Path) -> None:
+    numbers = env.read(cw.sequence(ENDLESS), uid="numbers")
     pairs = numbers.with_columns(k=spread_over_keys(keys), v=pl.col("value") % 100)
     sums = pairs.key_by("k").agg(n=cw.count(), total=cw.sum("v")).uid("totals")
     sums.map_batches(BatchTimes(str(folder)), "k long, n long, total long").write(cw.discard(), uid="dropped")
 
 
-def steady(folder: Path, filling: int) -> list[np.ndarray]:
-    """For each subtask the (time, rows) pairs behind the first ``filling`` rows of all."""
-    logs = [np.frombuffer(path.read_bytes(), np.int64).reshape(-1, 2) for path in sorted(folder.glob("*.batches"))]
-    share = filling / max(1, len(logs))
-    return [log[np.cumsum(log[:, 1]) > share] for log in logs]
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """Some seconds of the running job; times in microseconds."""
+
+    checkpoints: bool
+    began: int
+    ended: int
+    cpu: float
+    taken: list[CheckpointInfo]
+
+    def rows(self, logs: list[np.ndarray]) -> int:
+        return sum(int(log[self._inside(log), 1].sum()) for log in logs)
+
+    def longest_hole_ms(self, logs: list[np.ndarray]) -> float:
+        return max(float(np.diff(log[self._inside(log), 0], prepend=self.began).max(initial=0)) for log in logs) / 1e3
+
+    def _inside(self, log: np.ndarray) -> np.ndarray:
+        return (log[:, 0] >= self.began) & (log[:, 0] < self.ended)
 
 
-@dataclass(slots=True)
-class Measured:
-    """What the runs of one kind showed, one entry a run."""
-
-    seconds_per_record: list[float] = field(default_factory=list)
-    cpu_per_record: list[float] = field(default_factory=list)
-    holes_ms: list[float] = field(default_factory=list)
+def run_window(job: cw.Job, seconds: float, *, checkpoints: bool) -> Window:
+    began, cpu = now_us(), cpu_seconds()
+    until = time.monotonic() + seconds
+    due = time.monotonic()
+    taken = []
+    while time.monotonic() < until:
+        if checkpoints:
+            taken.append(job.trigger_checkpoint())
+        due = min(until, due + 1.0)
+        time.sleep(max(0.0, due - time.monotonic()))
+    return Window(checkpoints, began, now_us(), cpu_seconds() - cpu, taken)
 
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--n", type=int, default=40_000_000)
-    parser.add_argument("--pairs", type=int, default=2, help="runs with checkpoints, and as many without")
+    parser.add_argument("--warm-up", type=float, default=20, help="seconds that do not count")
+    parser.add_argument("--window", type=float, default=5, help="seconds with checkpoints, then as many without")
+    parser.add_argument("--pairs", type=int, default=8, help="windows with checkpoints, and as many without")
     parser.add_argument("--stop-the-world", action="store_true")
     wanted = parser.parse_args()
-    measured = {True: Measured(), False: Measured()}
-    completed: list[CheckpointInfo] = []
-    with session() as spark:
-        for number, checkpoints in enumerate(runs(wanted.pairs)):
-            with scratch_folder() as folder:
-                env = environment(spark, wanted, folder, checkpoints=checkpoints)
-                totals(env, wanted.n, wanted.keys, folder)
-                with Meter() as meter:
-                    job = env.start(f"pause-{number}", restore="fresh")
-                    job.wait()
-                logs = steady(folder, 2 * wanted.keys)
-            if number >= WARM_UPS:
-                rows = sum(int(log[:, 1].sum()) for log in logs)
-                seconds = (max(log[-1, 0] for log in logs) - min(log[0, 0] for log in logs)) / 1e6
-                measured[checkpoints].seconds_per_record.append(seconds / rows)
-                measured[checkpoints].cpu_per_record.append(meter.cpu / wanted.n)
-                measured[checkpoints].holes_ms.append(max(float(np.diff(log[:, 0]).max()) for log in logs) / 1e3)
-                completed += [info for info in job.checkpoints() if info.status is CheckpointStatus.COMPLETED]
-    with_checkpoints, without = measured[True], measured[False]
+    wanted.checkpoints = "1h"  # they are asked for
+    with session() as spark, scratch_folder() as folder:
+        env = environment(spark, wanted, folder)
+        totals(env, wanted.keys, folder)
+        job = env.start("pause", restore="fresh")
+        job.trigger_checkpoint()  # when all have started
+        run_window(job, wanted.warm_up, checkpoints=True)
+        windows = [run_window(job, wanted.window, checkpoints=each) for each in alternating(wanted.pairs)]
+        job.cancel()
+        job.wait()
+        logs = [np.frombuffer(path.read_bytes(), np.int64).reshape(-1, 2) for path in sorted(folder.glob("*.batches"))]
+    with_checkpoints = [window for window in windows if window.checkpoints]
+    without = [window for window in windows if not window.checkpoints]
+    rates = {window: window.rows(logs) / (window.ended - window.began) * 1e6 for window in windows}
+    slower = [rates[b] / rates[a] - 1 for a, b in zip(with_checkpoints, without, strict=True)]
+    completed = [info for window in windows for info in window.taken if info.status is CheckpointStatus.COMPLETED]
     emit(
         "pause",
         "cutwater",
-        variant(wanted) + (" stop-the-world" if wanted.stop_the_world else ""),
-        n=wanted.n,
+        f"memory parallelism={wanted.parallelism}" + (" stop-the-world" if wanted.stop_the_world else ""),
         pairs=wanted.pairs,
-        rec_per_s=int(1 / statistics.mean(with_checkpoints.seconds_per_record)),
-        rec_per_s_without=int(1 / statistics.mean(without.seconds_per_record)),
-        seconds_per_million_with=[1e6 * each for each in with_checkpoints.seconds_per_record],
-        seconds_per_million_without=[1e6 * each for each in without.seconds_per_record],
-        cost_percent=cost_percent(with_checkpoints.seconds_per_record, without.seconds_per_record),
-        cpu_cost_percent=cost_percent(with_checkpoints.cpu_per_record, without.cpu_per_record),
-        longest_hole_ms=statistics.median(with_checkpoints.holes_ms),
-        longest_hole_without_ms=statistics.median(without.holes_ms),
+        window_s=wanted.window,
+        rec_per_s=int(statistics.mean(rates[window] for window in with_checkpoints)),
+        rec_per_s_without=int(statistics.mean(rates[window] for window in without)),
+        rec_per_s_of_each=[(window.checkpoints, int(rates[window])) for window in windows],
+        cost_percent=cost_percent(*([1 / rates[window] for window in each] for each in (with_checkpoints, without))),
+        cost_percent_standard_error=statistics.stdev(slower) / len(slower) ** 0.5 * 100 if len(slower) > 1 else None,
+        cpu_cost_percent=cost_percent(
+            *([window.cpu / window.rows(logs) for window in each] for each in (with_checkpoints, without))
+        ),
+        longest_hole_ms=max(window.longest_hole_ms(logs) for window in with_checkpoints),
+        longest_hole_without_ms=max(window.longest_hole_ms(logs) for window in without),
         sync_ms=statistics.median(info.sync_duration for info in completed) * 1e3,
         longest_sync_ms=max(info.sync_duration for info in completed) * 1e3,
         ck_completed=len(completed),

@@ -47,10 +47,9 @@ WARM_UPS = 2
 """Runs that do not count: the JVM's compiler is still busy with the code of the first, and what it takes is not ours."""
 
 
-def runs(pairs: int) -> list[bool]:
-    """With checkpoints or without, for each run: the warm-ups (both ways), then True, False, False, True, ..., so that
-    neither is always the later one."""
-    return [True, False] + [(index % 4) in (0, 3) for index in range(2 * pairs)]
+def alternating(pairs: int) -> list[bool]:
+    """With checkpoints or without: True, False, False, True, ..., so that neither is always the later one of its pair."""
+    return [(index % 4) in (0, 3) for index in range(2 * pairs)]
 
 
 def cost_percent(with_checkpoints: list[float], without: list[float]) -> float:

@@ -12,10 +12,10 @@ import polars as pl
 import cutwater as cw
 from bench.ours.session import (
     WARM_UPS,
+    alternating,
     arguments,
     cost_percent,
     environment,
-    runs,
     scratch_folder,
     session,
     spread_over_keys,
@@ -40,7 +40,7 @@ def main() -> None:
     cpu: dict[bool, list[float]] = {True: [], False: []}
     others, completed = [], 0
     with session() as spark:
-        for number, checkpoints in enumerate(runs(wanted.pairs)):
+        for number, checkpoints in enumerate([True, False, *alternating(wanted.pairs)]):
             quiet()
             with scratch_folder() as folder:
                 env = environment(spark, wanted, folder, checkpoints=checkpoints)
