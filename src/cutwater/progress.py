@@ -1,5 +1,7 @@
-"""What whoever waits for a job gets to see of it."""
+"""What whoever waits for a job gets to see of it: a display on a terminal, lines elsewhere."""
 
+import time
+from collections.abc import Callable
 from contextlib import nullcontext
 
 from rich.console import Console, Group
@@ -7,52 +9,117 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from cutwater.checkpoint.statistics import CheckpointStatus
+from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointStatus
 from cutwater.errors import JobStillRunning
 from cutwater.job.handle import Job
 from cutwater.job.result import JobResult
 
+LOOK_AGAIN = "200ms"
 
-def watch(job: Job) -> JobResult:
-    """Wait for the job's end. What it logs goes to standard error; on a terminal, how it goes is shown below that."""
+
+def watch(job: Job, meanwhile: Callable[[], None] = lambda: None) -> JobResult:
+    """Wait for the job's end. What it logs goes to standard error; on a terminal, how it goes is shown below that.
+
+    ``meanwhile`` is called some times a second.
+    """
     console = Console(stderr=True)
-    live = Live(_view(job), console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
-    told = 0
-    with live or nullcontext():
-        while True:
-            try:
-                return job.wait("250ms")
-            except JobStillRunning:
-                if live is not None:
-                    live.update(_view(job))
-            finally:
-                told = _tell(job, told, console)
+    view = _View(job)
+    live = Live(view.render(), console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
 
-
-def _tell(job: Job, told: int, console: Console) -> int:
-    lines = job.log[told:]
-    for line in lines:
+    def tell(line: str) -> None:
         console.print(f"{job.name}: {line}", style="yellow", markup=False, highlight=False, soft_wrap=True)
-    return told + len(lines)
+
+    def look() -> None:
+        if live is not None:
+            live.update(view.render())
+        meanwhile()
+
+    with live or nullcontext():
+        return _await_end(job, tell, look)
 
 
-def _view(job: Job) -> Group:
-    ended = job.checkpoints()
-    completed = [info for info in ended if info.status is CheckpointStatus.COMPLETED]
-    head = Text(f"{job.name}: {job.status}", style="bold")
-    if job.detail:
-        head.append(f"  {job.detail}", style="dim")
-    table = Table("subtask", "records in", "records out", "inbox", "held", box=None, pad_edge=False)
-    for subtask, progress in sorted(job.progress.items()):
-        table.add_row(
-            str(subtask),
-            f"{progress.records_in:,}",
-            f"{progress.records_out:,}",
-            f"{progress.inbox_bytes:,} B",
-            f"{progress.held_bytes:,} B",
-        )
-    tail = Text(f"{len(completed)} checkpoints completed")
-    if completed:
-        latest = completed[0]
-        tail.append(f"; latest {latest.id}: {latest.duration * 1000:.0f} ms, {latest.state_bytes:,} B")
-    return Group(head, table, tail)
+def watch_in_lines(job: Job, say: Callable[[str], None], meanwhile: Callable[[], None] = lambda: None) -> JobResult:
+    """Wait for the job's end. Changes of status, checkpoints that end and what the job logs are each a line."""
+    job.on_checkpoint(lambda info: say(checkpoint_line(info)))
+    status = ""
+
+    def look() -> None:
+        nonlocal status
+        if job.status != status:
+            status = job.status
+            say(f"{job.name}: {status}")
+        meanwhile()
+
+    return _await_end(job, say, look)
+
+
+def _await_end(job: Job, tell: Callable[[str], None], look: Callable[[], None]) -> JobResult:
+    told = 0
+    while True:
+        try:
+            look()
+            return job.wait(LOOK_AGAIN)
+        except JobStillRunning:
+            continue
+        finally:
+            lines, told = job.log_since(told)
+            for line in lines:
+                tell(line)
+
+
+def checkpoint_line(info: CheckpointInfo) -> str:
+    name = "checkpoint" if info.id is None else f"checkpoint {info.id}"
+    line = f"{name} {info.status.value} in {info.duration * 1000:.0f} ms, state {info.state_bytes:,} B"
+    return f"{line}: {info.failure_reason}" if info.failure_reason else line
+
+
+class _View:
+    """Remembers what was shown last, for the rates."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._began = time.monotonic()
+        self._seen: dict[str, tuple[float, int]] = {}
+        self._rates: dict[str, float] = {}
+
+    def render(self) -> Group:
+        job = self._job
+        head = Text(f"{job.name}: {job.status}", style="bold")
+        head.append(f"  {time.monotonic() - self._began:.0f} s", style="dim")
+        if job.detail:
+            head.append(f"  {job.detail.splitlines()[0]}", style="dim")
+        table = Table("subtask", box=None, pad_edge=False, header_style="dim")
+        for column in ("records in", "per second", "records out", "inbox", "held"):
+            table.add_column(column, justify="right")
+        for subtask, progress in sorted(job.progress.items()):
+            table.add_row(
+                str(subtask),
+                f"{progress.records_in:,}",
+                f"{self._rate(str(subtask), progress.records_in):,.0f}",
+                f"{progress.records_out:,}",
+                f"{progress.inbox_bytes:,} B",
+                f"{progress.held_bytes:,} B",
+            )
+        return Group(head, table, self._checkpoints())
+
+    def _rate(self, subtask: str, records: int) -> float:
+        """Counters arrive about once a second and begin anew with each attempt."""
+        now = time.monotonic()
+        at, before = self._seen.get(subtask, (now, records))
+        if records < before:
+            self._rates[subtask] = 0.0
+        elif records > before and now > at:
+            self._rates[subtask] = (records - before) / (now - at)
+        if records != before or subtask not in self._seen:
+            self._seen[subtask] = (now, records)
+        elif now - at > 3:
+            self._rates[subtask] = 0.0
+        return self._rates.get(subtask, 0.0)
+
+    def _checkpoints(self) -> Text:
+        completed = [info for info in self._job.checkpoints() if info.status is CheckpointStatus.COMPLETED]
+        tail = Text(f"{len(completed)} checkpoints completed")
+        if completed:
+            latest = completed[0]
+            tail.append(f"; latest: {latest.id}, {latest.duration * 1000:.0f} ms, {latest.state_bytes:,} B")
+        return tail

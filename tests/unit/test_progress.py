@@ -1,52 +1,80 @@
-"""Who waits for a job with ``env.execute`` is told what the job logs, however it ends."""
+"""What whoever waits for a job gets to see: a real handle, whose state the test moves."""
 
 import threading
+from typing import cast
 
 import pytest
 
 import cutwater as cw
-from cutwater.checkpoint.events import Event
 from cutwater.checkpoint.statistics import CheckpointHistory
+from cutwater.control.messages import Progress
 from cutwater.flow.ids import SubtaskId
-from cutwater.job.handle import Job, JobState
+from cutwater.job.handle import Job, JobState, Runner
 from cutwater.job.result import JobResult
-from cutwater.progress import watch
+from cutwater.progress import watch, watch_in_lines
+
+RESULT = JobResult("finished", 1, 0, 7, 7, 1.0, lambda _: [], {})
 
 
-class NobodyRuns:
-    def ask(self, event: Event) -> object | None:
-        return None
-
-    def may_answer(self, asked: object) -> bool:
-        return False
-
-    def cancel(self) -> None: ...
-
-    def workers(self) -> dict[SubtaskId, tuple[str, int]]:
-        return {}
+def running() -> tuple[JobState, Job]:
+    state = JobState("words", CheckpointHistory())
+    state.set_status("running")
+    state.progress = {SubtaskId("counts", 0): Progress(1234, 5, 0.0, 0, 0)}
+    return state, Job(state, cast(Runner, None))
 
 
-def watched(failure: cw.JobFailed | None) -> JobResult:
-    state = JobState("words", CheckpointHistory(retained=(), epoch_offset=0.0))
+def end(state: JobState, failure: cw.JobFailed | None = None) -> None:
+    with state.changed:
+        state.log.append("the last word")
+        state.failure = failure
+        state.result = None if failure else RESULT
+        state.status = "failed" if failure else "finished"
+        state.changed.notify_all()
+
+
+def end_soon(state: JobState, failure: cw.JobFailed | None = None) -> None:
+    threading.Timer(0.3, end, (state, failure)).start()
+
+
+def test_where_nobody_looks_what_a_job_logs_is_told_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
+    state, job = running()
     state.log.append("restarts after a failure [0]")
-
-    def end() -> None:
-        with state.changed:
-            state.log.append("the last word")
-            state.failure = failure
-            state.result = None if failure else JobResult("finished", 1, 0, 0, 0, 1.0, lambda _: [], {})
-            state.changed.notify_all()
-
-    threading.Timer(0.3, end).start()
-    return watch(Job(state, NobodyRuns()))
-
-
-def test_what_a_job_logs_is_told_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert watched(None).status == "finished"
+    end_soon(state)
+    assert watch(job) is RESULT
     assert capsys.readouterr().err.splitlines() == ["words: restarts after a failure [0]", "words: the last word"]
 
 
 def test_a_job_that_fails_is_told_about_first(capsys: pytest.CaptureFixture[str]) -> None:
+    state, job = running()
+    end_soon(state, cw.JobFailed("boom"))
     with pytest.raises(cw.JobFailed, match="boom"):
-        watched(cw.JobFailed("boom"))
+        watch(job)
     assert capsys.readouterr().err.splitlines()[-1] == "words: the last word"
+
+
+def test_a_terminal_shows_subtasks_and_keeps_what_was_logged(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    state, job = running()
+    state.log.append("restoring checkpoint 3")
+    end_soon(state)
+    assert watch(job) is RESULT
+    shown = capsys.readouterr().err
+    assert "restoring checkpoint 3" in shown
+    assert "counts[0]" in shown
+    assert "1,234" in shown
+
+
+def test_lines_tell_of_status_and_log_and_somebody_else_gets_a_turn() -> None:
+    state, job = running()
+    lines: list[str] = []
+
+    def fail_then_end() -> None:
+        if not state.log.lines():
+            state.log.append("counts[0] failed; restarting in 1 s")
+        else:
+            end(state)
+
+    assert watch_in_lines(job, lines.append, fail_then_end) is RESULT
+    assert lines == ["words: running", "counts[0] failed; restarting in 1 s", "the last word"]

@@ -19,12 +19,12 @@ from rich.text import Text
 from cutwater.aggregates import count
 from cutwater.cli.answer import FAILED, answer, console
 from cutwater.cli.paced import Paced
-from cutwater.cli.progress import watch_in_lines, watch_on_terminal
 from cutwater.config import Checkpointing
 from cutwater.connectors.text import text_files
 from cutwater.environment import Environment
 from cutwater.job.handle import Job
 from cutwater.job.result import JobResult
+from cutwater.progress import watch, watch_in_lines
 
 FILES = 2
 REPEATS = 100
@@ -115,7 +115,7 @@ class Killer:
 
 def _watch(job: Job, meanwhile: Callable[[], None]) -> JobResult:
     if sys.stderr.isatty():
-        return watch_on_terminal(job, meanwhile)
+        return watch(job, meanwhile)
     return watch_in_lines(job, _say, meanwhile)
 
 

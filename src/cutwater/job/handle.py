@@ -15,6 +15,7 @@ from cutwater.duration import Duration, parse_duration
 from cutwater.errors import CutwaterError, JobFailed, JobStillRunning
 from cutwater.flow.ids import SubtaskId
 from cutwater.job.listeners import LISTENERS_SECONDS, Listeners
+from cutwater.job.log import JobLog
 from cutwater.job.result import JobResult
 
 ENDED = frozenset({"finished", "canceled", "failed", "stopped"})
@@ -48,7 +49,7 @@ class JobState:
     result: JobResult | None = None
     failure: JobFailed | None = None
     answers: dict[RequestId, CheckpointInfo | str] = field(default_factory=dict)
-    log: list[str] = field(default_factory=list)
+    log: JobLog = field(default_factory=JobLog)
     listeners: Listeners = field(init=False)
 
     def __post_init__(self) -> None:
@@ -84,8 +85,12 @@ class Job:
 
     @property
     def log(self) -> Sequence[str]:
-        """What happened that a person may want to know: failures, restarts, warnings."""
-        return tuple(self._state.log)
+        """What happened that a person may want to know: failures, restarts, warnings. The latest ten thousand lines."""
+        return self._state.log.lines()
+
+    def log_since(self, seen: int) -> tuple[Sequence[str], int]:
+        """The lines behind the first ``seen`` ever logged, and how many were: for whoever follows the log."""
+        return self._state.log.since(seen)
 
     @property
     def progress(self) -> dict[SubtaskId, Progress]:

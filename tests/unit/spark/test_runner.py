@@ -129,7 +129,7 @@ def test_checkpoints_that_cannot_be_deleted_do_not_turn_a_cancel_into_a_failure(
 
     running = canceled_with_checkpoints_to_delete(tmp_path, refuse)
     assert running._state.status == "canceled"
-    assert "read-only file system" in "\n".join(running._state.log)
+    assert "read-only file system" in "\n".join(running._state.log.lines())
     facts = JobStore(FileStorage(str(tmp_path)), "mine").facts("auto", all_sinks_idempotent=False, on_damaged="fail")
     assert facts.end is RunEnd.DELETED
 
