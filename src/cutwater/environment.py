@@ -170,7 +170,12 @@ class Environment:
         )
 
     def start(
-        self, name: str, restore: str = "auto", *, claim: bool = False, allow_non_restored_state: bool = False
+        self,
+        name: str,
+        restore: str | os.PathLike[str] = "auto",
+        *,
+        claim: bool = False,
+        allow_non_restored_state: bool = False,
     ) -> Job:
         """Start the job and return its handle. A plan that cannot run says why here, before anything starts."""
         if claim:
@@ -183,7 +188,7 @@ class Environment:
         from cutwater.spark.session import begin_use, choosing, kept_because, refuse_unfit, session_for_job
         from cutwater.spark.slots import refuse_too_few, total_slots
 
-        _check_restore(restore)
+        wanted = _checked_restore(restore)
         definition = self.define(name, self.parallelism or default_parallelism())
         refuse_unshippable(definition)
         store = JobStore(self._open_storage(), name)
@@ -203,7 +208,7 @@ class Environment:
             state = JobState(name, CheckpointHistory(retained=(), epoch_offset=_epoch_offset()))
             runner = SparkRunner(
                 spark, definition, store, state,
-                restore=restore, allow_non_restored_state=allow_non_restored_state, session_free=use.end,
+                restore=wanted, allow_non_restored_state=allow_non_restored_state, session_free=use.end,
             )  # fmt: skip
             job = Job(state, runner)
             runner.start()
@@ -213,7 +218,12 @@ class Environment:
         return job
 
     def execute(
-        self, name: str, restore: str = "auto", *, claim: bool = False, allow_non_restored_state: bool = False
+        self,
+        name: str,
+        restore: str | os.PathLike[str] = "auto",
+        *,
+        claim: bool = False,
+        allow_non_restored_state: bool = False,
     ) -> JobResult:
         """Run the job to its end, with a progress display on a terminal."""
         from cutwater.progress import watch
@@ -256,9 +266,14 @@ def _check_name(name: object) -> None:
         raise ConfigError(f"name={name!r}: a job needs a non-empty name; its checkpoints are found by it.")
 
 
-def _check_restore(restore: object) -> None:
+def _checked_restore(restore: object) -> str:
+    if isinstance(restore, os.PathLike):
+        path = os.fsdecode(restore)
+        # A folder is never one of the words, whatever it is called; Path(info.path) has the form of a URL.
+        return path if path.startswith("file:") else os.path.abspath(path)
     if not isinstance(restore, str) or not restore:
         raise ConfigError(f"restore={restore!r}: allowed are 'auto', 'latest', 'fresh' or the path of a checkpoint.")
+    return restore
 
 
 def default_parallelism() -> int:
