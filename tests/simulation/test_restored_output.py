@@ -2,7 +2,7 @@
 
 import errno
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,6 @@ import pytest
 
 import cutwater as cw
 from cutwater.checkpoint.damage import RefuseRestore
-from cutwater.checkpoint.events import ManualTriggerRequested, RequestId
-from cutwater.checkpoint.file_storage import FileStorage
 from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.statistics import CheckpointStatus
@@ -23,60 +21,7 @@ from cutwater.flow.ids import CheckpointId, SubtaskId
 from cutwater.subtask.setup import TableWriter
 from cutwater.testing.clock import ManualClock
 from cutwater.testing.simulation import Simulation
-
-MOST_STEPS = 100_000
-
-
-class Scene:
-    """A job that counts numbers by key in the simulation, with its files under ``folder``."""
-
-    def __init__(
-        self,
-        folder: Path,
-        write: Callable[[cw.Stream], object],
-        records: int = 40_000,
-        kind: type[Simulation] = Simulation,
-    ) -> None:
-        self.checkpoints = folder / "checkpoints" / "job"
-        checkpointing = cw.Checkpointing("1h", storage=f"file:{folder / 'checkpoints'}", retain=5)
-        env = cw.Environment(parallelism=1, checkpointing=checkpointing)
-        numbers = env.read(cw.sequence(records, rate=1000), uid="numbers").with_columns(k=pl.col("value") % 3)
-        write(numbers.key_by("k").agg(n=cw.count()).uid("counts"))
-        self.clock = ManualClock()
-        self.store = JobStore(FileStorage(str(folder / "checkpoints")), "job")
-        self.simulation = kind(env.define("job", 1), self.store, self.clock, random.Random(1).randrange)
-        self.withheld: str | None = None
-        """Messages of this name never reach the driver."""
-        self._requests = 0
-
-    def step_until(self, happened: Callable[[], bool]) -> None:
-        for _ in range(MOST_STEPS):
-            if happened():
-                return
-            self.clock.advance(0.005)
-            self._lose_withheld()
-            self.simulation.step()
-        raise AssertionError("it never came to that")
-
-    def _lose_withheld(self) -> None:
-        for sent in self.simulation._to_driver.values():
-            for message in [each for each in sent if type(each).__name__ == self.withheld]:
-                sent.remove(message)
-
-    def trigger(self) -> None:
-        seen = self.records_in()
-        self.step_until(lambda: self.records_in() > seen + 50)
-        self._requests += 1
-        self.simulation.driver.handle(ManualTriggerRequested(RequestId(self._requests)))
-
-    def records_in(self) -> int:
-        return sum(subtask.records_in for subtask in self.simulation.subtasks.values())
-
-    def has_metadata(self, checkpoint: int) -> bool:
-        return (self.checkpoints / f"chk-{checkpoint}" / "metadata.json").exists()
-
-    def damage(self, checkpoint: int) -> None:
-        (self.checkpoints / f"chk-{checkpoint}" / "metadata.json").write_bytes(b"damaged")
+from tests.simulation.scene import Scene
 
 
 def test_output_that_a_restart_committed_is_never_fallen_behind(tmp_path: Path) -> None:

@@ -35,10 +35,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The checkpoints of the current incarnation that count, ascending; and those whose metadata cannot be read."""
+    """The checkpoints of the current incarnation that count, ascending; those whose metadata cannot be read; and those that
+    do not count any more."""
 
     completed: tuple[CompletedCheckpoint, ...]
     damaged: tuple[Candidate, ...]
+    void: tuple[CompletedCheckpoint, ...] = ()
 
 
 class JobStore:
@@ -49,6 +51,7 @@ class JobStore:
         self._last_attempt: Attempt | None = None
         self._highest_seen: CheckpointId | None = None
         self._read: dict[CheckpointId, CompletedCheckpoint] = {}
+        self._set_aside: set[CheckpointId] = set()
 
     # --- who runs -----------------------------------------------------------------------------------------------------
 
@@ -94,8 +97,15 @@ class JobStore:
                 record = AttemptRecord(attempt, incarnation, (), highest)
         self.storage.create(self.layout.attempt_start(attempt), encode_attempt(record))
         self._own_record, self._last_attempt = record, attempt
+        self._set_aside.update(each.id for each in self.survey().void if not self._is_base(each.id, record.base))
         clean_up(self.storage, self.layout.attempts, attempt)
         return record
+
+    @property
+    def set_aside(self) -> frozenset[CheckpointId]:
+        """Checkpoints of this incarnation that nobody restores by itself any more: the void ones that ``acquire_attempt``
+        saw, except the base, and the damaged ones that ``find_restorable`` passed over."""
+        return frozenset(self._set_aside)
 
     def note_workers(self, workers: Sequence[Json]) -> None:
         """Who works for this attempt, before any of them opens a sink: a later driver makes sure that they are dead."""
@@ -204,7 +214,9 @@ class JobStore:
 
     def survey(self) -> Survey:
         record = self.record()
-        completed, damaged = [], []
+        completed: list[CompletedCheckpoint] = []
+        void: list[CompletedCheckpoint] = []
+        damaged: list[Candidate] = []
         for checkpoint in self._with_metadata() if record is not None else ():
             assert record is not None
             try:
@@ -218,9 +230,10 @@ class JobStore:
                     damaged.append(Candidate(checkpoint, str(error)))
                 continue
             self._read[checkpoint] = found
-            if record.counts(found.id, found.attempt, found.incarnation) and found.kind is not CheckpointKind.SAVEPOINT:
-                completed.append(found)
-        return Survey(tuple(completed), tuple(damaged))
+            if found.incarnation == record.incarnation and found.kind is not CheckpointKind.SAVEPOINT:
+                counts = record.counts(found.id, found.attempt, found.incarnation)
+                (completed if counts else void).append(found)
+        return Survey(tuple(completed), tuple(damaged), tuple(void))
 
     def find_restorable(self, *, all_sinks_idempotent: bool, on_damaged: OnDamaged) -> RestoreOutcome:
         """Verify from the newest backwards until one is intact, then decide. Reads every file of those it looks at."""
@@ -239,6 +252,7 @@ class JobStore:
             else:
                 seen.append(candidate)
                 break
+        self._set_aside.update(each.id for each in seen if each.problem is not None and each.path is None)
         committed = None if commit is None else commit.checkpoint
         return choose_after_damage(seen, committed, all_sinks_idempotent=all_sinks_idempotent, on_damaged=on_damaged)
 
@@ -358,6 +372,13 @@ class JobStore:
                 f"The record of attempt {last} of job {self.layout.job!r}, which this driver wrote, is gone from "
                 f"{self.storage.url}. Was the disk or network mount taken away? Nothing is started until it is back."
             )
+
+    def _is_base(self, checkpoint: CheckpointId, base: Base | None) -> bool:
+        """Whether it stands where the user said to restore from."""
+        place = self.storage.local_path(self.layout.checkpoint_folder(checkpoint))
+        if base is None or place is None:
+            return False
+        return os.path.realpath(base.path.removesuffix(f"/{METADATA_FILE}")) == os.path.realpath(place)
 
     def _required_record(self) -> AttemptRecord:
         record = self.record()

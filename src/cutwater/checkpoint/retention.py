@@ -1,26 +1,23 @@
 """What may be deleted, and in which order. Called only after a newer checkpoint is certainly published."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
-from cutwater.checkpoint.completed import CompletedCheckpoint
-from cutwater.checkpoint.statistics import CheckpointKind
 from cutwater.flow.ids import CheckpointId
 
 
-def choose_subsumed(
-    completed: Sequence[CompletedCheckpoint], retain: int, *, unknown: Collection[CheckpointId] = ()
+def choose_retired(
+    retained: Collection[CheckpointId], *, set_aside: Collection[CheckpointId] = (), at_most: int
 ) -> tuple[CheckpointId, ...]:
-    """The checkpoints to delete, oldest first, so that ``retain`` of them stay.
+    """The checkpoints to delete, oldest first, so that ``at_most`` of ``retained`` stay; the latest always stays.
 
-    The latest always stays, savepoints always stay, and so does every id of which it is ``unknown`` whether it was stored.
+    Those ``set_aside`` are damaged or void: they take no place among the retained, and go when as many newer ones are
+    there as are asked for.
     """
-    ids = sorted(each.id for each in completed if each.kind is not CheckpointKind.SAVEPOINT and each.id not in unknown)
-    return tuple(ids[: -max(1, retain)])
-
-
-def choose_deleted_on_cancel(completed: Sequence[CompletedCheckpoint]) -> tuple[CheckpointId, ...]:
-    """For ``on_cancel="delete"``: all but savepoints, the oldest first, so that a crash in between keeps the latest."""
-    return tuple(sorted(each.id for each in completed if each.kind is not CheckpointKind.SAVEPOINT))
+    at_most = max(1, at_most)
+    kept = sorted(retained)[-at_most:]
+    if len(kept) < at_most:
+        return ()
+    return tuple(sorted(each for each in {*retained, *set_aside} if each < kept[0]))
 
 
 def choose_leftovers(

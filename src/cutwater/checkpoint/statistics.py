@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cutwater.checkpoint.failures import ConsecutiveFailures
+from cutwater.checkpoint.retention import choose_retired
 from cutwater.checkpoint.snapshot import SubtaskMetrics
 from cutwater.flow.ids import CheckpointId, SubtaskId
 
@@ -139,6 +140,7 @@ class CheckpointHistory:
         """When the latest checkpoint (not savepoint) completed, on the clock of ``now``: ``checkpoint_age`` counts from it."""
         self._records: deque[CheckpointInfo] = deque(maxlen=records_kept)
         self._retained = sorted(retained)
+        self._set_aside: set[CheckpointId] = set()
 
     def checkpoints(self) -> list[CheckpointInfo]:
         """Newest first, in the order in which they ended."""
@@ -153,9 +155,11 @@ class CheckpointHistory:
     def latest_completed(self) -> CheckpointId | None:
         return self._retained[-1] if self._retained else None
 
-    def adopt(self, checkpoints: Iterable[CheckpointId]) -> None:
-        """Completed checkpoints of an earlier driver that this job goes on to own."""
-        self._retained = sorted({*self._retained, *checkpoints})
+    def adopt(self, checkpoints: Iterable[CheckpointId], *, set_aside: Iterable[CheckpointId] = ()) -> None:
+        """Completed checkpoints of earlier attempts that this job goes on to own. Those ``set_aside`` stand there too, but
+        are damaged or void and count no more."""
+        self._set_aside.update(set_aside)
+        self._retained = sorted({*self._retained, *checkpoints} - self._set_aside)
 
     def record(self, info: CheckpointInfo, now: float) -> None:
         """Called once for each checkpoint that ends, before ``keep``."""
@@ -167,7 +171,8 @@ class CheckpointHistory:
 
     def keep(self, checkpoint: CheckpointId, *, at_most: int) -> tuple[CheckpointId, ...]:
         """Add a completed checkpoint; the ids that are no longer kept. The latest always stays."""
-        self._retained = sorted({*self._retained, checkpoint})
-        surplus = max(0, len(self._retained) - max(1, at_most))
-        retired, self._retained = self._retained[:surplus], self._retained[surplus:]
-        return tuple(retired)
+        self._retained.append(checkpoint)
+        retired = choose_retired(self._retained, set_aside=self._set_aside, at_most=at_most)
+        self._retained = sorted({*self._retained} - {*retired})
+        self._set_aside.difference_update(retired)
+        return retired

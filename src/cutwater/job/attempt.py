@@ -79,6 +79,11 @@ class AttemptDriver:
         self._clock = clock
         self._events = events
         self._subtasks = definition.plan.subtasks
+        record = store.record()
+        assert record is not None, "the attempt is acquired before it runs"
+        self._incarnation = record.incarnation
+        # Whoever completed them, and whether or not anybody heard of it: retention goes on where it stands.
+        history.adopt(record.accepted, set_aside=store.set_aside)
         self._coordinator = Coordinator(
             definition.checkpointing,
             subtasks=self._subtasks,
@@ -233,11 +238,9 @@ class AttemptDriver:
         metrics = self._metrics.pop(command.checkpoint, {})
         for older in [n for n in self._metrics if n < command.checkpoint - 100]:
             del self._metrics[older]
-        record = self._store.record()
-        assert record is not None
         completed = CompletedCheckpoint(
             job=self._definition.name,
-            incarnation=record.incarnation,
+            incarnation=self._incarnation,
             attempt=self._attempt,
             id=command.checkpoint,
             kind=command.kind,

@@ -65,9 +65,6 @@ class SparkRunner(threading.Thread):
                 definition, store, state, self._moved, allow_non_restored_state=allow_non_restored_state
             )
             self._start = self._starting_point.choose(restore)
-            if isinstance(self._start, Resume) and self._start.path is None:
-                # Checkpoints of the driver before are this job's own: retention goes on where it stood.
-                state.history.adopt(each.id for each in store.completed())
         except BaseException:
             self._lock.release()
             raise

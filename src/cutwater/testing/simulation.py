@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import cloudpickle  # type: ignore[import-untyped]  # ships no types
 
-from cutwater.checkpoint.damage import RestoreLatest
+from cutwater.checkpoint.damage import FallBack, RestoreLatest
 from cutwater.checkpoint.events import RequestId
 from cutwater.checkpoint.job_store import JobStore
-from cutwater.checkpoint.start import StartFresh
+from cutwater.checkpoint.start import Resume, StartFresh
 from cutwater.checkpoint.statistics import CheckpointHistory, CheckpointInfo
 from cutwater.config import CheckpointMode
 from cutwater.control.messages import CollectedRows, Hello, PrintedLines, ToDriver, ToSubtask
@@ -92,7 +92,7 @@ class Simulation:
 
     # --- attempts -----------------------------------------------------------------------------------------------------
 
-    def start_attempt(self, start: StartFresh | None = None) -> None:
+    def start_attempt(self, start: StartFresh | Resume | None = None) -> None:
         self.attempts += 1
         record = self.store.acquire_attempt(start)
         self.store.delete_leftovers()
@@ -106,7 +106,7 @@ class Simulation:
             self.store,
             record.attempt,
             self.history,
-            self._deployment(fresh=start is not None),
+            self._deployment(fresh=isinstance(start, StartFresh)),
             send=lambda subtask, message: self._to_subtask[subtask].append(message),
             io=SimulatedIO(self._io),
             clock=self._clock,
@@ -134,7 +134,7 @@ class Simulation:
         if checkpointing.mode is CheckpointMode.AT_MOST_ONCE:
             return deploy_reserved(self._definition, self.store.reservations())
         found = self.store.find_restorable(all_sinks_idempotent=False, on_damaged="fail")
-        if not isinstance(found, RestoreLatest):
+        if not isinstance(found, RestoreLatest | FallBack):
             return deploy_fresh(self._definition)
         storage, checkpoint = self.store.begin_restore(found.to)
         return deploy_restored(self._definition, storage, checkpoint, allow_non_restored_state=False)

@@ -625,3 +625,71 @@ def test_a_full_disk_does_not_keep_the_lock_from_its_holder(files: FileStorage) 
             say("held")
 
     assert fork(lock).wait() == (0, ["held"])
+
+
+# --- what retention does not count ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", [".arrow", "metadata.json"])
+def test_a_damaged_checkpoint_is_set_aside_once_it_was_passed_over(storage: CheckpointStorage, file: str) -> None:
+    store = running(storage)
+    for _ in range(3):
+        publish_next(store)
+    damage(storage, 3, file)
+    again = running(storage)
+    assert isinstance(find(again), FallBack)
+    assert again.set_aside == {3}
+    record = again.record()
+    assert record is not None
+    assert record.accepted == (1, 2, 3)
+
+
+def test_checkpoints_that_a_restored_path_made_void_are_set_aside_but_for_the_restored_one(files: FileStorage) -> None:
+    store = running(files)
+    for _ in range(3):
+        publish_next(store)
+    path = f"{files.root}/job/chk-2"
+    again = JobStore(files, "job")
+    again.acquire_attempt(start(files, path))  # type: ignore[arg-type]
+    assert again.set_aside == {1, 3}
+    own, _ = publish_next(again)
+    later = running(files)
+    assert later.set_aside == {1, 3}
+    record = later.record()
+    assert record is not None
+    assert record.accepted == (own,)
+
+
+@pytest.mark.parametrize("way", ["{root}/job/../job/chk-2/", "{root}/job/chk-2/metadata.json", "{link}/job/chk-2"])
+def test_the_restored_path_is_known_however_it_is_written(files: FileStorage, tmp_path: Path, way: str) -> None:
+    store = running(files)
+    for _ in range(2):
+        publish_next(store)
+    (tmp_path / "link").symlink_to(files.root)
+    again = JobStore(files, "job")
+    path = way.format(root=files.root, link=tmp_path / "link")
+    again.acquire_attempt(start(files, path))  # type: ignore[arg-type]
+    assert again.set_aside == {1}
+
+
+def test_archived_checkpoints_are_not_set_aside(files: FileStorage, tmp_path: Path) -> None:
+    publish_next(running(files))
+    fresh = JobStore(files, "job")
+    fresh.acquire_attempt(StartFresh("asked"))
+    assert fresh.set_aside == set()
+    place = FileStorage(str(tmp_path / "elsewhere"))
+    other = JobStore(place, "other")
+    record = other.acquire_attempt()
+    other.publish(with_one_table(place, "other/chk-900", 900, record.incarnation, 1, job="other"))
+    publish_next(fresh)
+    foreign = JobStore(files, "job")
+    foreign.acquire_attempt(start(files, f"{place.root}/other/chk-900"))  # type: ignore[arg-type]
+    assert foreign.set_aside == set()
+
+
+def test_what_a_fenced_attempt_published_late_is_set_aside_at_the_next_start(storage: CheckpointStorage) -> None:
+    zombie = running(storage)
+    publish_next(zombie)
+    running(storage)
+    late, _ = publish_next(zombie)
+    assert running(storage).set_aside == {late}
