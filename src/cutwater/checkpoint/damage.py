@@ -8,6 +8,8 @@ from cutwater.flow.ids import CheckpointId
 
 OnDamaged = Literal["fail", "fallback"]
 
+LOWERED = "so that this run guarantees at least once instead of exactly once"
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -36,11 +38,9 @@ class RestoreLatest:
 
 @dataclass(frozen=True, slots=True)
 class FallBack:
-    """``lowers_guarantee``: output between may be written twice; the stated guarantee is at least once from here on."""
-
     to: Candidate
     warning: str
-    lowers_guarantee: bool
+    """For the job's log. Also says so if the output between is then guaranteed at least once only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +77,13 @@ def choose_after_damage(
     if not problems:
         return RestoreLatest(intact)
     if crossed is None:
-        return FallBack(
-            intact, f"Falls back to {intact}; no newer output was committed.{damage}", lowers_guarantee=False
-        )
+        return FallBack(intact, f"Falls back to {intact}; no newer output was committed.{damage}")
     if all_sinks_idempotent:
-        return FallBack(intact, f"Falls back to {intact}; all sinks are idempotent.{damage}", lowers_guarantee=False)
+        return FallBack(intact, f"Falls back to {intact}; all sinks are idempotent.{damage}")
     twice = f"output of checkpoints {intact.id + 1} to {crossed}"
     if on_damaged == "fallback":
-        warning = f"Falls back to {intact} because of on_damaged='fallback': {twice} may be written twice.{damage}"
-        return FallBack(intact, warning, lowers_guarantee=True)
+        accepted = f"on_damaged='fallback': {twice} may be written twice, {LOWERED}"
+        return FallBack(intact, f"Falls back to {intact} because of {accepted}.{damage}")
     return RefuseRestore(
         f"Restoring {intact}, the latest intact one, would write {twice} twice, because checkpoint {crossed} may have been "
         f"committed.{damage}\n"

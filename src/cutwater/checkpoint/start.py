@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from cutwater.checkpoint.attempts import Base
 from cutwater.checkpoint.completed import CompletedCheckpoint
-from cutwater.checkpoint.damage import OnDamaged
+from cutwater.checkpoint.damage import LOWERED, OnDamaged
 from cutwater.flow.ids import CheckpointId
 
 
@@ -140,7 +140,7 @@ def _start_from_path(path: str, facts: StartFacts) -> Start:
         return Resume(wanted.id, path, committed=committed)
     twice = f"output of checkpoints {wanted.id + 1} to {facts.commit.checkpoint} may be written twice"
     if facts.on_damaged == "fallback":
-        return Resume(wanted.id, path, committed=committed, warning=f"on_damaged='fallback': {twice}.")
+        return Resume(wanted.id, path, committed=committed, warning=f"on_damaged='fallback': {twice}, {LOWERED}.")
     return RefuseStart(
         f"restore={path!r} goes back to checkpoint {wanted.id}, but checkpoint {facts.commit.checkpoint} may have been committed: "
         f"{twice}. Restore a newer one, or set on_damaged='fallback' to accept duplicates."

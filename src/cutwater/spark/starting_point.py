@@ -80,7 +80,7 @@ class StartingPoint:
                 return deploy_fresh(self._definition)
             case RefuseRestore(report):
                 raise JobFailed(report)
-            case FallBack(to, warning, _):
+            case FallBack(to, warning):
                 self._state.log.append(warning)
             case RestoreLatest(to):
                 pass

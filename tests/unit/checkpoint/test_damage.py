@@ -38,8 +38,9 @@ def test_nothing_completed_and_nothing_committed_starts_from_the_beginning() -> 
 def test_a_damaged_latest_that_nobody_committed_is_passed_over_with_a_warning() -> None:
     outcome = decide(DAMAGED_LATEST, 2)
     assert isinstance(outcome, FallBack)
-    assert (outcome.to.id, outcome.lowers_guarantee) == (2, False)
+    assert outcome.to.id == 2
     assert "sha256 aa, written was bb" in outcome.warning
+    assert "at least once" not in outcome.warning
 
 
 def test_a_damaged_latest_that_was_committed_is_refused_with_a_report() -> None:
@@ -53,14 +54,14 @@ def test_a_damaged_latest_that_was_committed_is_refused_with_a_report() -> None:
 def test_idempotent_sinks_may_write_again() -> None:
     outcome = decide(DAMAGED_LATEST, 3, idempotent=True)
     assert isinstance(outcome, FallBack)
-    assert not outcome.lowers_guarantee
+    assert "at least once" not in outcome.warning
 
 
 def test_the_user_may_accept_duplicates_and_the_guarantee_is_lowered() -> None:
     outcome = decide(DAMAGED_LATEST, 3, fallback=True)
     assert isinstance(outcome, FallBack)
-    assert outcome.lowers_guarantee
     assert "checkpoints 3 to 3 may be written twice" in outcome.warning
+    assert "guarantees at least once instead of exactly once" in outcome.warning
 
 
 def test_a_committed_checkpoint_that_is_missing_counts_as_damaged() -> None:
