@@ -6,30 +6,50 @@ is missing or misspelt, at any depth. What it would change is looked for first, 
 
 import datetime as dt
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from cutwater.plain_values import TEXT, plain_value
+
 _NULL = type(None)
-_TEXT = (str, bytes, bytearray, memoryview)
 
 Check = Callable[[Sequence[Any]], None]
-"""TypeError, ValueError or an error of Arrow (without naming the place) when a value would be changed."""
+"""One of ``MISFITS`` (without naming the place) when a value would be changed."""
+
+
+MISFITS = (TypeError, ValueError, KeyError, OverflowError, pa.ArrowException)
+"""What says that a value does not fit."""
 
 
 def exact_array(values: Sequence[Any], data_type: pa.DataType) -> "pa.Array[Any]":
-    """``pa.array``; TypeError, ValueError, OverflowError or an error of Arrow for a value that does not fit as it is."""
+    """``pa.array``; one of ``MISFITS`` for a value that does not fit as it is.
+
+    Values of numpy, Arrow and Polars, and tuples beside dicts for structs, count as the plain values that they stand for.
+    """
+    try:
+        return _exact_array(values, data_type)
+    except MISFITS:
+        return _exact_array([plain_value(value, data_type) for value in values], data_type)
+
+
+def _exact_array(values: Sequence[Any], data_type: pa.DataType) -> "pa.Array[Any]":
     check = _check_of(data_type)
     if check is not None:
         check(values)
-        if isinstance(data_type, pa.StructType) and dict in (kinds := set(map(type, values))) and len(kinds) > 1:
-            # Arrow takes either dicts or tuples in one column, users may mix them
+        if (
+            isinstance(data_type, pa.StructType)
+            and dict in (kinds := set(map(type, values)) - {_NULL})
+            and len(kinds) > 1
+        ):
+            # Arrow takes either dicts or tuples in one column; deeper inside, plain values make them the same
             names = [field.name for field in data_type]
-            values = [tuple(map(v.get, names)) if isinstance(v, Mapping) else v for v in values]
+            values = [v if v is None or isinstance(v, tuple) else tuple(map(v.get, names)) for v in values]
     return pa.array(values, data_type)
 
 
@@ -57,7 +77,10 @@ def _check_of(data_type: pa.DataType) -> Check | None:
 
 
 def _whole_numbers(values: Sequence[Any]) -> None:
-    if any(not issubclass(kind, int | np.integer) for kind in set(map(type, values)) - {_NULL}):
+    kinds = set(map(type, values))
+    if np.bool_ in kinds:
+        raise TypeError("a number is needed")  # a bool is refused by Arrow itself
+    if any(not issubclass(kind, int | np.integer) for kind in kinds - {_NULL}):
         for value in values:
             if value is not None and int(value) != value:
                 raise ValueError(f"{value!r} is not a whole number")
@@ -82,7 +105,8 @@ def _dates(values: Sequence[Any]) -> None:
 
 
 def _timestamps(data_type: pa.TimestampType) -> Check:
-    zoned, coarse = data_type.tz is not None, data_type.unit in ("s", "ms")
+    unit: str = data_type.unit
+    zoned, coarse, finest = data_type.tz is not None, unit in ("s", "ms"), unit == "ns"
 
     def check(values: Sequence[Any]) -> None:
         kinds = set(map(type, values))
@@ -92,6 +116,8 @@ def _timestamps(data_type: pa.TimestampType) -> Check:
                 raise ValueError("it must not have a time zone")
         if any(issubclass(kind, float) for kind in kinds):
             raise TypeError("a datetime is needed")
+        if not finest and any(hasattr(kind, "nanosecond") for kind in kinds):  # pandas.Timestamp
+            _refuse_nanoseconds(values)
         if coarse and any(issubclass(kind, dt.datetime) for kind in kinds):
             moments = [v for v in values if isinstance(v, dt.datetime)]
             pa.array(moments, pa.timestamp("us", data_type.tz)).cast(data_type)
@@ -99,10 +125,15 @@ def _timestamps(data_type: pa.TimestampType) -> Check:
     return check
 
 
+def _refuse_nanoseconds(values: Sequence[Any]) -> None:
+    if any(getattr(value, "nanosecond", 0) for value in values):
+        raise ValueError("it has nanoseconds")
+
+
 def _lists(element: Check | None) -> Check:
     def check(values: Sequence[Any]) -> None:
         kinds = set(map(type, values))
-        if any(issubclass(kind, _TEXT) for kind in kinds):
+        if any(issubclass(kind, TEXT) for kind in kinds):
             raise TypeError("a list is needed")
         if element is not None:
             element(list(chain.from_iterable(_without_nulls(values, kinds))))
@@ -126,7 +157,7 @@ def _pairs(value: Any) -> Collection[tuple[Any, Any]]:
     """Of a dict, or of a list of pairs: the only way to write a map whose keys are lists or structs."""
     if isinstance(value, Mapping):
         return value.items()
-    if isinstance(value, _TEXT) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
+    if isinstance(value, TEXT) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
         raise TypeError("a dict is needed")
     return value  # type: ignore[no-any-return]
 
@@ -139,25 +170,34 @@ def _structs(data_type: pa.StructType) -> Check:
 
     def check(values: Sequence[Any]) -> None:
         kinds = set(map(type, values))
-        found = _without_nulls(values, kinds)
-        if any(not issubclass(kind, tuple) for kind in kinds - {_NULL}):
-            found = [value if isinstance(value, tuple) else _in_order(value, names) for value in found]
-        if wrong := set(map(len, found)) - {len(names)}:
-            raise ValueError(f"it has {min(wrong)} values, the fields are {', '.join(names)}")
-        if looked_at:
-            for field, part, column in zip(fields, checks, zip(*found, strict=True), strict=False):
-                if not field.nullable and any(value is None for value in column):
-                    raise ValueError(f"its field {field.name!r} is NOT NULL")
-                if part is not None:
-                    part(column)
+        columns = _columns(_without_nulls(values, kinds), kinds - {_NULL}, names)
+        for field, part, column in zip(fields, checks, columns, strict=False) if looked_at else ():
+            if not field.nullable and _NULL in set(map(type, column)):
+                raise ValueError(f"its field {field.name!r} is NOT NULL")
+            if part is not None:
+                part(column)
 
     return check
 
 
-def _in_order(value: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
-    if not isinstance(value, Mapping):
+def _columns(found: Sequence[Any], kinds: Iterable[type], names: tuple[str, ...]) -> Iterable[Sequence[Any]]:
+    """Of rows, tuples and dicts that have exactly these fields; ValueError or TypeError for others."""
+    if all(issubclass(kind, dict) for kind in kinds) and set(map(len, found)) == {len(names)}:
+        with suppress(KeyError):
+            # each column by a loop in C: dicts are what nested JSON comes as
+            return [list(map(itemgetter(name), found)) for name in names]
+    if any(not issubclass(kind, tuple) for kind in kinds):
+        wanted = frozenset(names)
+        found = [value if isinstance(value, tuple) else _in_order(value, names, wanted) for value in found]
+    if wrong := set(map(len, found)) - {len(names)}:
+        raise ValueError(f"it has {min(wrong)} values, the fields are {', '.join(names)}")
+    return zip(*found, strict=True)
+
+
+def _in_order(value: Any, names: tuple[str, ...], wanted: frozenset[str]) -> tuple[Any, ...]:
+    if not isinstance(value, dict | Mapping):  # dict first: asking an abstract class costs more
         raise TypeError(f"a row, tuple or dict of {', '.join(names)} is needed")
-    if value.keys() != set(names):
+    if value.keys() != wanted:
         raise ValueError(f"its fields are {', '.join(map(str, value))}, needed are {', '.join(names)}")
     return tuple(value[name] for name in names)
 

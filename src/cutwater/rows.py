@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from cutwater.dict_keys import as_key
 from cutwater.errors import DataError
-from cutwater.exact_arrays import exact_array
+from cutwater.exact_arrays import MISFITS, exact_array
 from cutwater.schema import did_you_mean, missing_column
 
 _RESERVED = frozenset({"_fields", "_index", "_asdict", "_replace"})
@@ -217,7 +217,7 @@ def _may_be_value(result: Any, data_type: pa.DataType) -> bool:
 def _array_of(values: Sequence[Any], field: "pa.Field[Any]", results: list[Any], where: str) -> "pa.Array[Any]":
     try:
         array = exact_array(values, field.type)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+    except MISFITS as error:
         raise _misfit(values, field, results, where, error) from None
     if array.null_count and not field.nullable:
         at = array.is_null().to_pylist().index(True)

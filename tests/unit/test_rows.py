@@ -2,11 +2,14 @@
 
 import math
 import pickle
+from collections import UserDict
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -206,6 +209,77 @@ def test_values_that_only_look_different_are_taken() -> None:
     assert row[:3] == ([1, 2], {"a": 1.0}, (1, "b"))
     assert row.f == pytest.approx(0.1)
     assert row.d == date(2024, 5, 1)
+
+
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("data_type", "value", "kept"),
+    [
+        ("long", pa.scalar(3), 3),
+        ("long", pa.scalar(3, pa.int8()), 3),
+        ("long", pa.scalar(3.0), 3),
+        ("long", pa.scalar(None, pa.int64()), None),
+        ("long", np.float64(3.0), 3),
+        ("long", np.array(3), 3),
+        ("float", pa.scalar(1.5), 1.5),
+        ("double", pa.scalar(1.5, pa.float32()), 1.5),
+        ("double", pa.scalar(3), 3.0),
+        ("double", np.array(1.5), 1.5),
+        ("string", pa.scalar("a", pa.large_string()), "a"),
+        ("string", pa.scalar("a").cast(pa.dictionary(pa.int8(), pa.string())), "a"),
+        ("decimal(5,2)", np.int64(3), Decimal("3.00")),
+        ("decimal(5,2)", pa.scalar(Decimal("1.5")), Decimal("1.50")),
+        ("date", np.datetime64("2024-05-01"), date(2024, 5, 1)),
+        ("date", pa.scalar(datetime(2024, 5, 1, tzinfo=UTC)), date(2024, 5, 1)),
+        ("timestamp", np.datetime64("2024-05-01T12"), NOON),
+        ("timestamp", pa.scalar(NOON, pa.timestamp("s", "Europe/Paris")), NOON),
+        ("timestamp_ntz", np.datetime64("2024-05-01T12", "ns"), NOON.replace(tzinfo=None)),
+        ("timestamp_ntz", pa.scalar(NOON.replace(tzinfo=None), pa.timestamp("ns")), NOON.replace(tzinfo=None)),
+        ("array<long>", pa.scalar([1, None]), [1, None]),
+        ("array<long>", pa.array([1.0, 2.0]), [1, 2]),
+        ("array<long>", pl.Series([1.0, 2.0]), [1, 2]),
+        ("array<int>", [pa.scalar(1), np.int8(2), 3, None], [1, 2, 3, None]),
+        ("array<array<int>>", np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
+        ("struct<x:long,y:string>", pa.scalar({"y": "b", "x": 1}), (1, "b")),
+        ("struct<x:long,y:string>", {"x": pa.scalar(1), "y": np.str_("b")}, (1, "b")),
+        ("struct<x:long,y:string>", UserDict(x=1, y="b"), (1, "b")),
+        ("array<struct<x:long>>", [{"x": 1}, (2,)], [(1,), (2,)]),
+        ("map<string,long>", pa.scalar([("a", 1)], pa.map_(pa.string(), pa.int8())), {"a": 1}),
+        ("map<string,struct<x:long>>", {"a": {"x": 1}, "b": (np.int32(2),)}, {"a": (1,), "b": (2,)}),
+        ("map<string,long>", UserDict(a=1), {"a": 1}),
+    ],
+)
+def test_values_of_numpy_arrow_and_polars_count_as_what_they_stand_for(data_type: str, value: Any, kept: Any) -> None:
+    schema = arrow_schema(f"v {data_type}, n long")
+    rows = rows_of(batch_of([(value, 0), (None, 1), (value, 2)], schema, "test"))
+    assert [row.v for row in rows] == [kept, None, kept]
+
+
+@pytest.mark.parametrize(
+    ("data_type", "value", "says"),
+    [
+        ("long", pa.scalar(3.5), "not a whole number"),
+        ("long", np.bool_(True), "Expected integer"),
+        ("long", pa.scalar(True), "Expected integer"),
+        ("long", pa.scalar("3"), "not a whole number"),
+        ("int", pa.scalar(2**40), "Value 1099511627776 too large"),
+        ("float", pa.scalar(1e300), "out of range"),
+        ("array<int>", pa.scalar([1.5]), "not a whole number"),
+        ("array<string>", pa.scalar("ab"), "a list is needed"),
+        ("timestamp_ntz", np.datetime64(1, "ns"), "would lose data"),
+        ("timestamp_ntz", pd.Timestamp(1), "nanoseconds"),
+        ("timestamp_ntz", pa.scalar(NOON, pa.timestamp("us", "UTC")), "must not have a time zone"),
+        ("date", pa.scalar(NOON, pa.timestamp("us", "UTC")), "has a time of day"),
+        ("struct<x:long>", pa.scalar({"y": 1}), "its fields are y"),
+    ],
+)
+def test_values_of_numpy_arrow_and_polars_that_would_be_changed_are_refused(
+    data_type: str, value: Any, says: str
+) -> None:
+    with pytest.raises(DataError, match=f"column 'v' is .*{says}"):
+        batch_of([(None, 0), (value, 1)], arrow_schema(f"v {data_type}, n long"), "test")
 
 
 def test_null_in_a_not_null_column_is_refused() -> None:

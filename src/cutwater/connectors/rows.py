@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from cutwater.connectors.source import END, EndOfSplit, Json, Source, SourceContext, SplitReader
 from cutwater.errors import ConfigError
-from cutwater.exact_arrays import exact_array
+from cutwater.exact_arrays import MISFITS, exact_array
 from cutwater.rows import shortened
 from cutwater.schema import SchemaLike, arrow_schema
 
@@ -60,12 +60,11 @@ def _columns(rows: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
         column = [row[at] for row in cells]
         try:
             arrays.append(exact_array(column, field.type))
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        except MISFITS as error:
             raise _misfit(column, field, error) from error
-        if not field.nullable and None in column:
-            raise ConfigError(
-                f"from_rows: row {column.index(None)}, column {field.name!r} is None, but the schema says NOT NULL"
-            )
+        if not field.nullable and arrays[-1].null_count:
+            index = arrays[-1].is_null().to_pylist().index(True)
+            raise ConfigError(f"from_rows: row {index}, column {field.name!r} is None, but the schema says NOT NULL")
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -97,7 +96,7 @@ def _misfit(column: Sequence[Any], field: "pa.Field[Any]", error: Exception) -> 
     for index, value in enumerate(column):
         try:
             exact_array([value], field.type)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as why:
+        except MISFITS as why:
             return ConfigError(
                 f"from_rows: row {index}, column {field.name!r}: {shortened(value)} is no {field.type} ({why}); "
                 "correct the row or the schema"

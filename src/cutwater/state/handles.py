@@ -8,7 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from cutwater.errors import DataError
+from cutwater.exact_arrays import MISFITS
 from cutwater.flow.elements import Milliseconds
+from cutwater.plain_values import plain_value
 from cutwater.rows import shortened
 from cutwater.state.key_scope import KeyScope
 from cutwater.state.tables import RowTable
@@ -31,7 +33,14 @@ class Place:
     def admitted(self, value: Any) -> Any:
         try:
             return self._admit(value)
-        except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
+        except MISFITS:
+            return self._admitted_as_plain(value)
+
+    def _admitted_as_plain(self, value: Any) -> Any:
+        """A value of numpy or Arrow that stands for one that fits."""
+        try:
+            return self._admit(plain_value(value, self._type))
+        except MISFITS as error:
             raise DataError(
                 f"{self._where} is {self._type}, which cannot hold {shortened(value)} ({type(value).__name__}): {error}"
             ) from None
@@ -246,7 +255,7 @@ class MapHandle(Handle):
 
     def _as_kept(self, key: Any) -> Any:
         """The key as a write would have kept it: 0.1 stands in a map of floats as the nearest float, a dict as a row."""
-        if self.plain_keys:
+        if self.plain_keys and not isinstance(key, pa.Scalar):
             return key
         try:
             return self.key_place.admitted(key)

@@ -2,6 +2,7 @@ import datetime as dt
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -199,6 +200,32 @@ def test_a_value_that_does_not_fit_is_refused_at_the_write_with_uid_state_and_va
     assert "'amount'" in str(refused.value)
     assert repr(wrong)[:20] in str(refused.value)
     assert function.amount.value is None
+
+
+@pytest.mark.parametrize(
+    ("data_type", "value", "kept"),
+    [
+        ("long", pa.scalar(3), 3),
+        ("timestamp_ntz", np.datetime64("2024-05-01T12"), dt.datetime(2024, 5, 1, 12)),  # noqa: DTZ001
+        ("array<long>", np.array([1, 2]), [1, 2]),
+        ("array<struct<x:long>>", [pa.scalar({"x": 1}), {"x": np.int8(2)}], [(1,), (2,)]),
+    ],
+)
+def test_values_of_numpy_and_arrow_are_kept_as_what_they_stand_for(data_type: str, value: Any, kept: Any) -> None:
+    class Holds:
+        state = ValueState(data_type)
+
+    function: Any = Holds()
+    bound(function)
+    function.state.value = value
+    assert function.state.value == kept
+
+
+def test_a_key_of_arrow_is_found_as_it_was_written() -> None:
+    function: Any = Everything()
+    bound(function)
+    function.scores[pa.scalar("x")] = 1.5
+    assert function.scores["x"] == function.scores[pa.scalar("x")] == 1.5
 
 
 def test_a_wrong_map_key_and_list_element_are_refused() -> None:
