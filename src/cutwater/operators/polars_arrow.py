@@ -1,5 +1,6 @@
 """Between Arrow and Polars: the same types in every batch, and no value changed on the way."""
 
+from functools import lru_cache
 from typing import Any
 
 import polars as pl
@@ -99,7 +100,7 @@ def _fitted_column(table: pa.Table, field: "pa.Field[Any]", where: str) -> "pa.A
             f"{where}: column {field.name!r} is {column.type} in the result, {field.type} in the schema, and has a value "
             f"that does not fit: {error}"
         ) from None
-    if _became_infinite(column, cast):
+    if any(map(_became_infinite, column.chunks, cast.chunks)):
         raise DataError(
             f"{where}: column {field.name!r} is {column.type} in the result, {field.type} in the schema, and has a value "
             "that is out of its range"
@@ -110,11 +111,42 @@ def _fitted_column(table: pa.Table, field: "pa.Field[Any]", where: str) -> "pa.A
     return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks or [pa.array([], field.type)])
 
 
-def _became_infinite(column: "pa.ChunkedArray[Any]", cast: "pa.ChunkedArray[Any]") -> bool:
-    """The one change that Arrow's cast makes in silence: a number too large for a narrower float."""
-    if not (pa.types.is_floating(column.type) and cast.type.bit_width < column.type.bit_width):
+def _became_infinite(given: "pa.Array[Any]", cast: "pa.Array[Any]") -> bool:
+    """The one change that Arrow's cast makes in silence, at any depth: a number too large for a narrower float."""
+    if not _narrows(given.type, cast.type):
         return False
-    return bool(pc.any(pc.and_(pc.is_finite(column), pc.is_inf(cast))).as_py())
+    match given, cast:
+        case pa.DictionaryArray(), _:
+            return _became_infinite(given.dictionary_decode(), cast)
+        case pa.StructArray(), pa.StructArray():
+            return any(map(_became_infinite, given.flatten(), cast.flatten()))
+        case pa.MapArray(), pa.MapArray():
+            return any(map(_became_infinite, _entries(given), _entries(cast)))
+        case (pa.ListArray() | pa.LargeListArray() | pa.FixedSizeListArray(), pa.ListArray() | pa.LargeListArray()):
+            return _became_infinite(given.flatten(), cast.flatten())
+    infinite = pc.is_inf(cast)
+    return bool(pc.any(infinite).as_py()) and bool(pc.any(pc.and_(pc.is_finite(given), infinite)).as_py())
+
+
+def _entries(maps: Any) -> "tuple[pa.Array[Any], pa.Array[Any]]":
+    """Keys and items of this slice: Arrow's own properties give those of the whole array."""
+    first, last = maps.offsets[0].as_py(), maps.offsets[-1].as_py()
+    return maps.keys.slice(first, last - first), maps.items.slice(first, last - first)
+
+
+@lru_cache(maxsize=4096)
+def _narrows(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether some float at some depth becomes narrower."""
+    match given, wanted:
+        case pa.DictionaryType(), _:
+            return _narrows(given.value_type, wanted)
+        case pa.StructType(), pa.StructType():
+            return any(_narrows(one.type, other.type) for one, other in zip(given, wanted, strict=True))
+        case pa.MapType(), pa.MapType():
+            return _narrows(given.key_type, wanted.key_type) or _narrows(given.item_type, wanted.item_type)
+        case (pa.ListType() | pa.LargeListType() | pa.FixedSizeListType(), pa.ListType() | pa.LargeListType()):
+            return _narrows(given.value_type, wanted.value_type)
+    return bool(pa.types.is_floating(given) and wanted.bit_width < given.bit_width)
 
 
 def _may_become(given: pa.DataType, wanted: pa.DataType) -> bool:

@@ -12,6 +12,7 @@ import pytest
 from cutwater.errors import ConfigError, DataError, SchemaError, UserCodeError
 from cutwater.operators.column_functions import FilterExpression, MapBatches, Select, WithColumns
 from cutwater.operators.operator import Operator
+from cutwater.operators.polars_arrow import fitted_table
 from cutwater.rows import batch_of
 from cutwater.schema import arrow_schema
 
@@ -241,3 +242,30 @@ def test_operators_travel_to_the_workers_also_after_their_schema_was_asked_for()
         operator.output_schema([WORDS])
         again = pickle.loads(cloudpickle.dumps(operator))  # noqa: S301 (our own bytes)
         assert len(run(again, ("a", 1)).rows()) == 1
+
+
+MAP = pa.map_(pa.string(), pa.float64())
+
+
+@pytest.mark.parametrize(
+    ("narrow", "column", "at"),
+    [
+        ("struct<x:float>", pa.array([{"x": 1.0}, {"x": float("inf")}, None, {"x": 1e300}]), 3),
+        ("array<float>", pa.array([[1.0, None], [float("inf")], None, [], [0.5, -1e300]]), 4),
+        ("array<float>", pa.array([[1.0], None, [float("-inf")], [1e300]], pa.list_(pa.float64(), 1)), 3),
+        ("map<string,float>", pa.array([[("a", 1.0)], None, [("b", float("inf"))], [("c", 1e300)]], MAP), 3),
+        ("map<float,string>", pa.array([[(1.0, "a")], None, [(1e300, "b")]], pa.map_(pa.float64(), pa.string())), 2),
+        ("array<struct<m:map<string,float>>>", pa.array([[{"m": {}}], [{"m": {"a": 1e300}}]], pa.list_(pa.struct({"m": MAP}))), 1),
+        ("float", pa.array([1.0, None, float("inf"), 1e300]).dictionary_encode(), 3),
+    ],
+)  # fmt: skip
+def test_a_number_too_large_is_refused_at_any_depth(narrow: str, column: "pa.Array[Any]", at: int) -> None:
+    def fitted(*chunks: "pa.Array[Any]") -> list[Any]:
+        return fitted_table(pa.table({"v": pa.chunked_array(chunks)}), arrow_schema(f"v {narrow}"), "test").to_pylist()
+
+    assert fitted(column[:at], column[:1]) == [
+        {"v": value} for value in (column[:at].to_pylist() + column[:1].to_pylist())
+    ]
+    for chunks in ([column], [column[at:]], [column[:at], column[at:]]):
+        with pytest.raises(DataError, match=r"'v' is .* in the schema, and has a value that is out of its range"):
+            fitted(*chunks)
