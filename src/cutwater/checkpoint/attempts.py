@@ -26,7 +26,8 @@ class AttemptRecord:
 
     ``accepted``: the completed checkpoints of this incarnation that were there; whatever an older attempt publishes
     later is void. ``highest_id``: every id above it belongs to this attempt. ``base`` is handed on until
-    the incarnation ends or the user restores another path.
+    the incarnation ends or the user restores another path. ``abandoned``: the incarnations before this one, the last ones
+    only: what they left staged is looked for at every start.
     """
 
     attempt: Attempt
@@ -34,6 +35,7 @@ class AttemptRecord:
     accepted: tuple[CheckpointId, ...]
     highest_id: CheckpointId
     base: Base | None = None
+    abandoned: tuple[str, ...] = ()
 
     def counts(self, checkpoint: CheckpointId, published_by: Attempt, incarnation: str) -> bool:
         """Whether a published checkpoint may be restored as one of this job's own."""
@@ -55,4 +57,5 @@ def decode_attempt(content: bytes) -> AttemptRecord:
     accepted = tuple(CheckpointId(each) for each in value["accepted"])
     base = None if value["base"] is None else Base(**value["base"])
     highest = CheckpointId(value["highest_id"])
-    return AttemptRecord(Attempt(value["attempt"]), value["incarnation"], accepted, highest, base)
+    abandoned = tuple(value.get("abandoned", ()))
+    return AttemptRecord(Attempt(value["attempt"]), value["incarnation"], accepted, highest, base, abandoned)

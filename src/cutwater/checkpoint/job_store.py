@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from cutwater.checkpoint.attempts import AttemptRecord, Base, decode_attempt, encode_attempt
-from cutwater.checkpoint.completed import CompletedCheckpoint, encode_metadata
+from cutwater.checkpoint.completed import CommittedOutput, CompletedCheckpoint, encode_metadata
 from cutwater.checkpoint.damage import Candidate, OnDamaged, RestoreOutcome, choose_after_damage
 from cutwater.checkpoint.file_storage import FileStorage
 from cutwater.checkpoint.job_lock import JobLock, hold_job
@@ -32,6 +32,8 @@ from cutwater.flow.ids import Attempt, CheckpointId
 Json = Any
 T = TypeVar("T")
 
+_ABANDONED_KEPT = 100
+
 
 @dataclass(frozen=True, slots=True)
 class Survey:
@@ -41,6 +43,14 @@ class Survey:
     completed: tuple[CompletedCheckpoint, ...]
     damaged: tuple[Candidate, ...]
     void: tuple[CompletedCheckpoint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AbandonedIncarnation:
+    """An earlier incarnation of the job, which never goes on, and the output of its that checkpoints still list."""
+
+    id: str
+    listed: tuple[CommittedOutput, ...]
 
 
 class JobStore:
@@ -86,6 +96,9 @@ class JobStore:
         goes_on = not (isinstance(start, StartFresh) or (isinstance(start, Resume) and start.new_incarnation))
         highest = self._highest_id()
         incarnation = before.incarnation if before is not None and goes_on else str(uuid.uuid4())
+        abandoned = before.abandoned if before is not None else ()
+        if before is not None and not goes_on:
+            abandoned = (*abandoned, before.incarnation)[-_ABANDONED_KEPT:]
         match start:
             case Resume(path=str(path), committed=committed):
                 record = AttemptRecord(attempt, incarnation, (), highest, Base(folder_of(path), highest, committed))
@@ -95,6 +108,7 @@ class JobStore:
                 record = AttemptRecord(attempt, incarnation, tuple(accepted), highest, before.base)
             case _:
                 record = AttemptRecord(attempt, incarnation, (), highest)
+        record = replace(record, abandoned=abandoned)
         self.storage.create(self.layout.attempt_start(attempt), encode_attempt(record))
         self._own_record, self._last_attempt = record, attempt
         self._set_aside.update(each.id for each in self.survey().void if not self._is_base(each.id, record.base))
@@ -220,16 +234,13 @@ class JobStore:
         for checkpoint in self._with_metadata() if record is not None else ():
             assert record is not None
             try:
-                found = self._read.get(checkpoint) or read_metadata(
-                    self.storage, self.layout.checkpoint_folder(checkpoint)
-                )
+                found = self._metadata_of(checkpoint)
             except FileNotFoundError:
                 continue
             except DamagedCheckpoint as error:
                 if record.may_be_ours(checkpoint):
                     damaged.append(Candidate(checkpoint, str(error)))
                 continue
-            self._read[checkpoint] = found
             if found.incarnation == record.incarnation and found.kind is not CheckpointKind.SAVEPOINT:
                 counts = record.counts(found.id, found.attempt, found.incarnation)
                 (completed if counts else void).append(found)
@@ -271,6 +282,18 @@ class JobStore:
         if candidate.path is None and checkpoint.has_committables():
             self.commit_began(candidate.id)
         return storage, checkpoint
+
+    def abandoned(self) -> tuple[AbandonedIncarnation, ...]:
+        """With what somebody may still make visible by restoring a checkpoint by its path. None at all while there is a
+        checkpoint that cannot be read: nobody knows what it lists."""
+        record = self._required_record()
+        if not record.abandoned:
+            return ()
+        try:
+            listed = [output for id in self._with_metadata() for output in self._metadata_of(id).output()]
+        except (FileNotFoundError, DamagedCheckpoint, RestoreError):
+            return ()
+        return tuple(AbandonedIncarnation(each, tuple(listed)) for each in record.abandoned)
 
     def delete_checkpoints(self, checkpoints: Sequence[CheckpointId]) -> None:
         """Aborted or subsumed ones, in the order given; each becomes invisible before it becomes incomplete. Repeatable.
@@ -410,6 +433,12 @@ class JobStore:
         names = self.storage.list(self.layout.checkpoints)
         ids = (self.layout.checkpoint_of(name) for name in names if name.endswith(f"/{METADATA_FILE}"))
         return sorted(id for id in ids if id is not None)
+
+    def _metadata_of(self, checkpoint: CheckpointId) -> CompletedCheckpoint:
+        """Read once. Raises FileNotFoundError, DamagedCheckpoint, RestoreError."""
+        if checkpoint not in self._read:
+            self._read[checkpoint] = read_metadata(self.storage, self.layout.checkpoint_folder(checkpoint))
+        return self._read[checkpoint]
 
     def _highest_id(self) -> CheckpointId:
         """Folders count too, in case somebody cleared the markers away."""

@@ -33,6 +33,11 @@ class Disk:
         """Nothing happens when it is already gone."""
         path.unlink(missing_ok=True)
 
+    def remove_empty_folder(self, path: Path) -> None:
+        """Nothing happens when something is in it."""
+        with contextlib.suppress(OSError):
+            path.rmdir()
+
 
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)

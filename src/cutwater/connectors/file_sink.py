@@ -113,7 +113,7 @@ class FileSink(TwoPhaseCommitSink):
         self._disk.create_folder(self._folder)
 
     def recover(self, committables: Sequence[Json]) -> None:
-        listed = {self._staging.root / file["staged"] for c in committables for file in c["files"]}
+        listed = self._staged_by(committables)
         for path, name in list(self._staging.staged(self._ctx.incarnation, self._ctx.uid)):
             if abandoned(self._ctx, path, name, listed):
                 self._disk.remove(path)
@@ -191,6 +191,14 @@ class FileSink(TwoPhaseCommitSink):
                 if name.attempt < attempt:
                     self._disk.remove(path)
 
+    def abandon(self, uid: str, incarnation: str, listed: Sequence[Json]) -> None:
+        kept, folder = self._staged_by(listed), self._staging.folder(incarnation, uid)
+        for path, _ in list(self._staging.staged(incarnation, uid)):
+            if path not in kept:
+                self._disk.remove(path)
+        self._disk.remove_empty_folder(folder)
+        self._disk.remove_empty_folder(folder.parent)
+
     def close(self) -> None:
         for transaction in self._unprepared:
             for file in transaction.files:
@@ -198,6 +206,9 @@ class FileSink(TwoPhaseCommitSink):
                     file.close()
                 self._disk.remove(file.staged)
         self._unprepared = set()
+
+    def _staged_by(self, committables: Sequence[Json]) -> set[Path]:
+        return {self._staging.root / file["staged"] for c in committables for file in c["files"]}
 
     def _file_for(self, txn: Transaction, partition: str) -> _OpenFile:
         file = txn.writable.pop(partition, None)

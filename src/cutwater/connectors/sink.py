@@ -111,6 +111,11 @@ class TwoPhaseCommitSink(Sink):
     def committed_everywhere(self, checkpoint_id: int, committables: Sequence[Json]) -> None:
         """In the driver, once every subtask committed this checkpoint. Idempotent; may be repeated."""
 
+    def abandon(self, uid: str, incarnation: str, listed: Sequence[Json]) -> None:
+        """In the driver, at every start once all subtasks run: remove what an earlier incarnation of the job left open or
+        prepared under this uid. Its workers are dead. Committables ``listed`` stay: a checkpoint that somebody may restore
+        lists them."""
+
     def close(self) -> None:
         """Once at the end, also after a failure in the same subtask. Not when the process is killed, as it is when the
         attempt ends because another subtask failed or the job is canceled."""

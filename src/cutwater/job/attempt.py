@@ -22,6 +22,7 @@ from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.publication import CertainlyNotStored, Published, UnknownWhetherStored
 from cutwater.checkpoint.snapshot import SubtaskMetrics
 from cutwater.checkpoint.statistics import CheckpointHistory, CheckpointInfo
+from cutwater.connectors.sink import TwoPhaseCommitSink
 from cutwater.control import messages as say
 from cutwater.flow.clock import Clock
 from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
@@ -176,6 +177,7 @@ class AttemptDriver:
                 self.started = True
                 self._sink_notices.tell(self._deployment.visible)
                 self._broadcast(say.StartProcessing())
+                self._io.submit(self._remove_abandoned_output, self._log_failure)
             case do.SendTrigger(checkpoint, triggered_at, unaligned, savepoint, stop, to):
                 trigger = say.TriggerCheckpoint(checkpoint, triggered_at, unaligned, savepoint, stop)
                 for subtask in to:
@@ -283,6 +285,13 @@ class AttemptDriver:
                 self._broadcast(say.CheckpointCompleted(checkpoint))
 
         self._io.submit(lambda: self._store.commit_began(checkpoint), noted)
+
+    def _remove_abandoned_output(self) -> None:
+        """Now no worker of an earlier incarnation lives, and what the restored checkpoint lists of its output is visible."""
+        for incarnation in self._store.abandoned():
+            for uid, sink in self._definition.sinks.items():
+                if isinstance(sink, TwoPhaseCommitSink):
+                    sink.abandon(uid, incarnation.id, [each.value for each in incarnation.listed if each.uid == uid])
 
     def _finish(self, problem: str | None) -> None:
         """A problem fails the attempt: the next one restores the final checkpoint and tells the sinks again."""

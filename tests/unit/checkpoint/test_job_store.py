@@ -693,3 +693,27 @@ def test_what_a_fenced_attempt_published_late_is_set_aside_at_the_next_start(sto
     running(storage)
     late, _ = publish_next(zombie)
     assert running(storage).set_aside == {late}
+
+
+def test_earlier_incarnations_are_remembered_with_what_checkpoints_still_list(storage: CheckpointStorage) -> None:
+    store = running(storage)
+    first = store.record()
+    assert first is not None
+    assert store.abandoned() == ()
+    publish_next(store)
+    publish_with_output(store)
+    for _ in range(2):
+        JobStore(storage, "job").acquire_attempt(StartFresh("asked"))
+    again = running(storage)
+    abandoned = again.abandoned()
+    assert abandoned[0].id == first.incarnation
+    assert len({each.id for each in abandoned}) == 2
+    assert [output.value for output in abandoned[0].listed] == [{"file": "part-2"}]
+    damage(storage, 1, "metadata.json")
+    assert running(storage).abandoned() == ()
+
+
+def test_only_the_last_incarnations_are_remembered(storage: CheckpointStorage) -> None:
+    for _ in range(120):
+        JobStore(storage, "job").acquire_attempt(StartFresh("asked"))
+    assert len(running(storage).abandoned()) == 100
