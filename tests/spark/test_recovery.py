@@ -1,6 +1,7 @@
 """What happens when something breaks: who is blamed, who must be dead, what is restored, and what is refused."""
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,27 @@ def test_a_damaged_checkpoint_is_never_passed_over_in_silence(tmp_path: Path) ->
     wait_until(lambda: completed_checkpoints(again) > before, "a checkpoint completed after the fallback")
     again.cancel()
     assert any("Falls back" in line and f"checkpoint {committed}" in line for line in again.log), again.log
+
+
+def test_what_killed_workers_left_half_written_is_gone_when_the_job_has_started_anew(tmp_path: Path) -> None:
+    def half_written() -> set[Path]:
+        return set((tmp_path / ".out.cutwater").rglob("*.open"))
+
+    env = environment(tmp_path, interval="1s")
+    count_by_key(env, tmp_path, None, rate=20_000)
+    job = env.start("half-written")
+    wait_until(lambda: completed_checkpoints(job) >= 1 and half_written(), "files are being written")
+    for pid in worker_pids(job).values():
+        with suppress(psutil.NoSuchProcess):  # Spark ends the others soon after the first has died
+            psutil.Process(pid).kill()
+    with pytest.raises(cw.JobFailed, match="died"):
+        job.wait("200s")
+    left = half_written()
+    assert left, "the workers removed their files: the test shows nothing"
+    again = environment(tmp_path)
+    count_by_key(again, tmp_path, 10_000, rate=10_000)
+    assert again.start("half-written", restore="fresh").wait("200s").status == "finished"
+    assert not half_written()
 
 
 def test_a_storage_that_is_away_while_the_job_restarts_costs_attempts_and_not_the_job(tmp_path: Path) -> None:
