@@ -12,6 +12,7 @@ from cutwater.control.messages import AssignSplits, ToSubtask
 from cutwater.flow.ids import SubtaskId
 from cutwater.job.deployment import Deployment, as_stored
 from cutwater.operators.user_code import own_line
+from cutwater.subtask.ended_splits import unpacked
 
 Json = Any
 
@@ -53,7 +54,9 @@ class Discovery:
         self._known: dict[str, dict[str, Json]] = {uid: {} for uid in self._sources}
         for subtask, entries in deployment.splits.items():
             if subtask.vertex in self._known:
-                self._known[subtask.vertex].update((_key(entry["split"]), entry["split"]) for entry in entries)
+                self._known[subtask.vertex].update(
+                    (_key(entry["split"]), entry["split"]) for entry in unpacked(entries)
+                )
 
     def tick(self, now: float) -> None:
         """Deal out what was found, and look again where it is time to."""

@@ -1,7 +1,8 @@
 """The splits that one source subtask reads, and where it stands in each."""
 
 import json
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,19 +16,23 @@ from cutwater.flow.ids import CheckpointId
 from cutwater.operators.polars_arrow import fitted_table
 from cutwater.rows import shortened
 from cutwater.schema import arrow_schema
+from cutwater.subtask.ended_splits import EndedSplits, unpacked
 
 Json = Any
 
 MOST_OPEN_SPLITS = 16
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class _Split:
     split: Json
     position: Json
-    ended: bool
+    ended: bool = False
     reader: SplitReader | None = None
     """Outlives the end of the split when it wants to hear of the checkpoint that covers the end."""
+
+    def entry(self) -> Json:
+        return {"split": self.split, "position": self.position, "ended": self.ended}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,33 +62,42 @@ class SourceInput:
         self._checkpointed = checkpointed
         self._schema = arrow_schema(source.schema)
         self._side_schemas = {tag: arrow_schema(schema) for tag, schema in source.side_schemas.items()}
-        self._splits: list[_Split] = []
+        self._known: set[str] = set()
+        self._waiting: deque[_Split] = deque()
+        """Not yet opened: thousands of files do not mean thousands of open readers."""
+        self._live: list[_Split] = []
+        self._untold: list[_Split] = []
+        """Ended, and the reader waits to hear of the checkpoint that covers the end."""
+        self._ended = EndedSplits()
         self._turn = 0
         self._reached_at: dict[CheckpointId, list[_Reached]] = {}
         self.add(splits)
 
     def add(self, splits: Sequence[Json]) -> None:
-        """``{"split": ..., "position": ..., "ended": ...}`` of a checkpoint, or a new split with position None."""
-        known = [split.split for split in self._splits]
-        self._splits.extend(
-            _Split(told["split"], told.get("position"), bool(told.get("ended")))
-            for told in splits
-            if told["split"] not in known
-        )
+        """Entries of a checkpoint, or ``{"split": ..., "position": None}`` for a new split."""
+        for entry in unpacked(splits):
+            if (key := _key(entry["split"])) in self._known:
+                continue
+            self._known.add(key)
+            if entry.get("ended"):
+                self._ended.add(entry)
+            else:
+                self._waiting.append(_Split(entry["split"], entry.get("position")))
 
     @property
     def exhausted(self) -> bool:
-        return self._source.bounded and all(split.ended for split in self._splits)
+        return self._source.bounded and not self._live and not self._waiting
 
     @property
     def has_open_readers(self) -> bool:
-        """Behind the end of all splits: whether some wait to hear of the checkpoint that covers it."""
-        return any(split.reader is not None for split in self._splits)
+        """Behind the end of input: whether some wait to hear of the checkpoint that covers it."""
+        return any(split.reader is not None for split in self._opened())
 
     def next(self, max_rows: int, timeout: timedelta) -> SourceBatch | None:
         """The next batch of any split; None when nothing came. Waits at most about ``timeout``."""
-        # Later splits are opened when earlier ones ended: thousands of files do not mean thousands of open readers.
-        live = [split for split in self._splits if not split.ended][:MOST_OPEN_SPLITS]
+        while self._waiting and len(self._live) < MOST_OPEN_SPLITS:
+            self._live.append(self._waiting.popleft())
+        live = tuple(self._live)
         patience = timeout if len(live) == 1 else timedelta(0)
         for _ in range(len(live)):
             split = live[self._turn % len(live)]
@@ -107,10 +121,20 @@ class SourceInput:
     def _end(self, split: _Split, reader: SplitReader) -> None:
         split.position = self._position(split, reader)
         split.ended = True
+        self._live.remove(split)
         hears = type(reader).checkpoint_completed is not SplitReader.checkpoint_completed
-        if not (hears and self._checkpointed):
+        if hears and self._checkpointed:
+            self._untold.append(split)
+        else:
             # At once: thousands of files that end between two checkpoints do not mean thousands of open readers.
-            self._close(split)
+            self._let_go(split)
+
+    def _let_go(self, split: _Split) -> None:
+        self._ended.add(split.entry())
+        self._close(split)
+
+    def _opened(self) -> list[_Split]:
+        return [*self._live, *self._untold]
 
     def _close(self, split: _Split) -> None:
         reader, split.reader = split.reader, None
@@ -141,11 +165,19 @@ class SourceInput:
         return split.reader
 
     def positions(self) -> list[Json]:
-        """For the checkpoint: after the last batch returned, ended splits included, so that none is found anew."""
-        for split in self._splits:
-            if split.reader is not None and not split.ended:
+        """After the last batch returned, one entry for each split, ended ones included, so that none is found anew."""
+        return [*self._ended.plain(), *self._open_positions()]
+
+    def frozen_positions(self) -> Callable[[], list[Json]]:
+        """The same for a checkpoint, in few bytes: taken now, and written out by whoever calls the result."""
+        ended, others = self._ended.frozen(), self._open_positions()
+        return lambda: [*ended(), *others]
+
+    def _open_positions(self) -> list[Json]:
+        for split in self._live:
+            if split.reader is not None:
                 split.position = self._position(split, split.reader)
-        return [{"split": s.split, "position": s.position, "ended": s.ended} for s in self._splits]
+        return [split.entry() for split in (*self._untold, *self._live, *self._waiting)]
 
     def _position(self, split: _Split, reader: SplitReader) -> Json:
         """As a checkpoint gives it back. Refused here, where the reader is known: a checkpoint would only fail."""
@@ -164,7 +196,7 @@ class SourceInput:
 
     def remember(self, checkpoint: CheckpointId) -> None:
         self._reached_at[checkpoint] = [
-            _Reached(split, split.position, split.ended) for split in self._splits if split.reader is not None
+            _Reached(split, split.position, split.ended) for split in self._opened() if split.reader is not None
         ]
 
     def checkpoint_completed(self, checkpoint: CheckpointId) -> None:
@@ -173,15 +205,20 @@ class SourceInput:
             if reached.split.reader is not None:
                 reached.split.reader.checkpoint_completed(checkpoint, reached.position)
                 if reached.ended:
-                    self._close(reached.split)
+                    self._untold.remove(reached.split)
+                    self._let_go(reached.split)
         for older in [n for n in self._reached_at if n <= checkpoint]:
             del self._reached_at[older]
 
     def close(self) -> None:
         """Every reader, also when one of them raises; the first failure counts."""
         with ExitStack() as stack:
-            for split in reversed(self._splits):
+            for split in reversed(self._opened()):
                 stack.callback(self._close, split)
+
+
+def _key(split: Json) -> str:
+    return json.dumps(split, sort_keys=True)
 
 
 def _with_lists(value: Json) -> Json:

@@ -73,9 +73,9 @@ class SourceSubtask(Subtask):
 
     def _source_snapshot(self, checkpoint: CheckpointId) -> dict[str, OperatorSnapshot]:
         with failures_of(self._uid):
-            positions = self._input.positions()
+            positions = self._input.frozen_positions()
         self._input.remember(checkpoint)
-        return {self._uid: OperatorSnapshot(inline={"splits": positions})}
+        return {self._uid: OperatorSnapshot(inline=lambda: {"splits": positions()})}
 
     def _complete(self, checkpoint: CheckpointId) -> None:
         super()._complete(checkpoint)

@@ -13,6 +13,7 @@ from cutwater.errors import DataError, JobFailed
 from cutwater.flow.ids import SubtaskId
 from cutwater.job.deployment import Deployment, deploy_fresh
 from cutwater.job.discovery import DISCOVERY_SECONDS, Discovery
+from cutwater.subtask.ended_splits import EndedSplits
 
 DEADLINE_SECONDS = 10.0
 LATER = 2 * DISCOVERY_SECONDS
@@ -129,6 +130,19 @@ def test_splits_of_the_restored_checkpoint_are_not_found_anew_even_if_they_were_
     attempt.until(lambda: len(attempt.sent) == 1)
     assert source.asked == [[["a", 1], {"x": 2, "y": 1}]]
     assert attempt.sent == [(SubtaskId("files", 0), ["b", 2])]
+
+
+def test_splits_that_ended_before_the_restored_checkpoint_are_not_found_anew() -> None:
+    ended = EndedSplits()
+    for name in range(200):
+        ended.add({"split": f"f{name}", "position": 7, "ended": True})
+    restored = ended.frozen()()
+    assert len(restored) == 1
+    source = Listed(*(f"f{name}" for name in range(201)))
+    attempt = Attempt(Deployment(splits={SubtaskId("files", 1): restored}), files=source)
+    attempt.until(lambda: len(attempt.sent) == 1)
+    assert sorted(source.asked[0]) == sorted(f"f{name}" for name in range(200))
+    assert attempt.sent == [(SubtaskId("files", 0), "f200")]
 
 
 @pytest.mark.parametrize("error", [OSError("no route to the catalogue"), SystemExit(3)])
