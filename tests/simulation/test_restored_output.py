@@ -62,13 +62,13 @@ def test_without_checkpoints_a_restart_collects_anew_and_shows_only_what_the_las
     while not simulation.finished:
         if not simulation.step():
             assert simulation.advance_to_next_timer()
-        if not crashed and len(store.collected(uid)) == 1:
+        if not crashed and len(store.collected.read(uid)) == 1:
             crashed = True
             simulation.crash()
-            assert store.collected(uid) == []
+            assert store.collected.read(uid) == []
     assert crashed
     simulation.run_until_idle()
-    assert len(store.collected(uid)) == 2
+    assert len(store.collected.read(uid)) == 2
 
 
 class FirstIsNotStored(Simulation):

@@ -192,7 +192,9 @@ class World(Simulation):
                 raise Stuck(f"{subtask} is paused for ever on {running.mailbox.paused}")
 
     def outputs(self) -> dict[str, list[Any]]:
-        found = {name: decoded(self.store.collected(output.uid)) for name, output in self.definition.collected.items()}
+        found = {
+            name: decoded(self.store.collected.read(output.uid)) for name, output in self.definition.collected.items()
+        }
         for uid, sink in self.definition.sinks.items():
             if isinstance(sink, OutsideSink):
                 found[uid] = list(sink.system.visible)

@@ -4,45 +4,34 @@ Used by the driver, on one thread at a time; several drivers may race for the sa
 """
 
 import json
-import os
-import socket
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
-from cutwater.checkpoint.attempts import AttemptRecord, Base, decode_attempt, encode_attempt
-from cutwater.checkpoint.completed import CommittedOutput, CompletedCheckpoint, encode_metadata
+from cutwater.checkpoint.attempt_log import AttemptLog
+from cutwater.checkpoint.attempts import AttemptRecord, Base
+from cutwater.checkpoint.checkpoint_folders import CheckpointFolders, Survey
+from cutwater.checkpoint.collected_rows import CollectedRows
+from cutwater.checkpoint.completed import CommittedOutput, CompletedCheckpoint
 from cutwater.checkpoint.damage import Candidate, OnDamaged, RestoreOutcome, choose_after_damage
 from cutwater.checkpoint.file_storage import FileStorage
 from cutwater.checkpoint.job_lock import JobLock, hold_job
-from cutwater.checkpoint.layout import METADATA_FILE, JobLayout, metadata_file
-from cutwater.checkpoint.publication import CertainlyNotStored, Publication, Published, UnknownWhetherStored
-from cutwater.checkpoint.reservations import latest_positions
+from cutwater.checkpoint.layout import JobLayout
+from cutwater.checkpoint.publication import Publication
+from cutwater.checkpoint.reservations import Reservations
 from cutwater.checkpoint.retention import choose_leftovers
 from cutwater.checkpoint.sequence import claim_next, clean_up, highest_number
 from cutwater.checkpoint.start import CommitBegun, ContinueReserved, Resume, RunEnd, StartFacts, StartFresh
-from cutwater.checkpoint.statistics import CheckpointKind
 from cutwater.checkpoint.storage import CheckpointStorage
 from cutwater.checkpoint.storage_url import folder_of
 from cutwater.checkpoint.verification import open_checkpoint, read_metadata, verify
-from cutwater.errors import CutwaterError, DamagedCheckpoint, RestoreError, StorageError, UncertainWrite
-from cutwater.flow.ids import Attempt, CheckpointId
+from cutwater.errors import CutwaterError, DamagedCheckpoint, RestoreError
+from cutwater.flow.ids import CheckpointId
 
 Json = Any
-T = TypeVar("T")
 
 _ABANDONED_KEPT = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """The checkpoints of the current incarnation that count, ascending; those whose metadata cannot be read; and those that
-    do not count any more."""
-
-    completed: tuple[CompletedCheckpoint, ...]
-    damaged: tuple[Candidate, ...]
-    void: tuple[CompletedCheckpoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +46,11 @@ class JobStore:
     def __init__(self, storage: CheckpointStorage, job: str) -> None:
         self.storage = storage
         self.layout = JobLayout(job)
-        self._own_record: AttemptRecord | None = None
-        self._last_attempt: Attempt | None = None
+        self._attempts = AttemptLog(storage, self.layout)
+        self._folders = CheckpointFolders(self._attempts)
+        self.collected = CollectedRows(self._attempts)
+        self.reservations = Reservations(self._attempts)
         self._highest_seen: CheckpointId | None = None
-        self._read: dict[CheckpointId, CompletedCheckpoint] = {}
         self._set_aside: set[CheckpointId] = set()
 
     # --- who runs -----------------------------------------------------------------------------------------------------
@@ -74,10 +64,7 @@ class JobStore:
 
     def record(self) -> AttemptRecord | None:
         """What the attempt of this store started from; of a store that only reads, the latest attempt of any driver."""
-        if self._own_record is not None:
-            return self._own_record
-        starts = [name for name in self.storage.list(self.layout.attempts) if name.endswith(".start.json")]
-        return self._decoded(starts[-1], decode_attempt) if starts else None
+        return self._attempts.current()
 
     def acquire_attempt(self, start: StartFresh | Resume | ContinueReserved | None = None) -> AttemptRecord:
         """Fence every older attempt and write down what this one starts from; None goes on in the current incarnation.
@@ -86,12 +73,7 @@ class JobStore:
         for a newer number. So a checkpoint is either in our list, or its publisher knows that it is void. After a
         StorageError it may be called again with the same ``start``.
         """
-        self._require_own_traces()
-        holder = {"host": socket.gethostname(), "pid": os.getpid()}
-        attempt = Attempt(
-            claim_next(self.storage, self.layout.attempts, self.layout.attempt, json.dumps(holder).encode())
-        )
-        self._own_record = None
+        attempt = self._attempts.claim()
         before = self.record()
         goes_on = not (isinstance(start, StartFresh) or (isinstance(start, Resume) and start.new_incarnation))
         highest = self._highest_id()
@@ -109,10 +91,10 @@ class JobStore:
             case _:
                 record = AttemptRecord(attempt, incarnation, (), highest)
         record = replace(record, abandoned=abandoned)
-        self.storage.create(self.layout.attempt_start(attempt), encode_attempt(record))
-        self._own_record, self._last_attempt = record, attempt
-        self._set_aside.update(each.id for each in self.survey().void if not self._is_base(each.id, record.base))
-        clean_up(self.storage, self.layout.attempts, attempt)
+        self._attempts.begin(record)
+        void = [each.id for each in self._folders.survey(record).void]
+        base = record.base
+        self._set_aside.update(id for id in void if base is None or not self._folders.stands_at(id, base.path))
         return record
 
     @property
@@ -123,7 +105,7 @@ class JobStore:
 
     def note_workers(self, workers: Sequence[Json]) -> None:
         """Who works for this attempt, before any of them opens a sink: a later driver makes sure that they are dead."""
-        record = self._required_record()
+        record = self._attempts.required()
         content = {"attempt": record.attempt, "workers": list(workers)}
         self.storage.put(self.layout.workers, json.dumps(content).encode())
 
@@ -150,7 +132,7 @@ class JobStore:
 
     def mark_ended(self, end: RunEnd) -> None:
         """The last thing a run writes, when all output is committed. Counts until the next attempt."""
-        record = self._required_record()
+        record = self._attempts.required()
         content = json.dumps({"attempt": record.attempt, "end": end.value}).encode()
         self.storage.put(self.layout.ended(record.incarnation), content)
 
@@ -183,8 +165,7 @@ class JobStore:
             base=None if record is None else record.base,
             end=None if record is None else self._end_of(record),
             commit=self.commit_begun(),
-            has_reservations=record is not None
-            and any(self.storage.list(self.layout.reservations(record.incarnation))),
+            has_reservations=self.reservations.are_there(),
             requested=requested,
             request_problem=problem,
             all_sinks_idempotent=all_sinks_idempotent,
@@ -194,33 +175,8 @@ class JobStore:
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
     def publish(self, checkpoint: CompletedCheckpoint, savepoint: CheckpointStorage | None = None) -> Publication:
-        """Make the checkpoint complete by one exclusive create; ``savepoint`` is a savepoint's own storage.
-
-        All files must be durable already. Repeating it with the same checkpoint is harmless.
-        """
-        storage = savepoint or self.storage
-        name, content = metadata_file(checkpoint.folder), encode_metadata(checkpoint)
-        path = f"{storage.url}/{checkpoint.folder}" if checkpoint.folder else storage.url
-        try:
-            created = storage.create(name, content)
-        except UncertainWrite as error:
-            return UnknownWhetherStored(str(error))
-        except StorageError as error:
-            return CertainlyNotStored(str(error))
-        try:
-            if not created and storage.read(name) != content:
-                return UnknownWhetherStored(
-                    f"{name} in {storage.url} exists already with another content; it is left alone."
-                )
-            newest = highest_number(self.storage, self.layout.attempts)
-        except (StorageError, OSError) as error:
-            return UnknownWhetherStored(f"{name} in {storage.url} was written, then the storage failed: {error}")
-        if newest > checkpoint.attempt:
-            return UnknownWhetherStored(
-                f"attempt {newest} took over job {self.layout.job!r}: checkpoint {checkpoint.id} of attempt {checkpoint.attempt} "
-                f"counts only if the new attempt had already seen it."
-            )
-        return Published(path)
+        """See ``CheckpointFolders.publish``."""
+        return self._folders.publish(checkpoint, savepoint)
 
     def completed(self) -> tuple[CompletedCheckpoint, ...]:
         """Ascending. To choose one to restore use ``find_restorable``: a damaged one is not listed here."""
@@ -228,23 +184,7 @@ class JobStore:
 
     def survey(self) -> Survey:
         record = self.record()
-        completed: list[CompletedCheckpoint] = []
-        void: list[CompletedCheckpoint] = []
-        damaged: list[Candidate] = []
-        for checkpoint in self._with_metadata() if record is not None else ():
-            assert record is not None
-            try:
-                found = self._metadata_of(checkpoint)
-            except FileNotFoundError:
-                continue
-            except DamagedCheckpoint as error:
-                if record.may_be_ours(checkpoint):
-                    damaged.append(Candidate(checkpoint, str(error)))
-                continue
-            if found.incarnation == record.incarnation and found.kind is not CheckpointKind.SAVEPOINT:
-                counts = record.counts(found.id, found.attempt, found.incarnation)
-                (completed if counts else void).append(found)
-        return Survey(tuple(completed), tuple(damaged), tuple(void))
+        return Survey() if record is None else self._folders.survey(record)
 
     def find_restorable(self, *, all_sinks_idempotent: bool, on_damaged: OnDamaged) -> RestoreOutcome:
         """Verify from the newest backwards until one is intact, then decide. Reads every file of those it looks at."""
@@ -286,39 +226,32 @@ class JobStore:
     def abandoned(self) -> tuple[AbandonedIncarnation, ...]:
         """With what somebody may still make visible by restoring a checkpoint by its path. None at all while there is a
         checkpoint that cannot be read: nobody knows what it lists."""
-        record = self._required_record()
+        record = self._attempts.required()
         if not record.abandoned:
             return ()
         try:
-            listed = [output for id in self._with_metadata() for output in self._metadata_of(id).output()]
+            listed = [output for id in self._folders.with_metadata() for output in self._folders.metadata(id).output()]
         except (FileNotFoundError, DamagedCheckpoint, RestoreError):
             return ()
         return tuple(AbandonedIncarnation(each, tuple(listed)) for each in record.abandoned)
 
     def delete_checkpoints(self, checkpoints: Sequence[CheckpointId]) -> None:
-        """Aborted or subsumed ones, in the order given; each becomes invisible before it becomes incomplete. Repeatable.
-
-        The caller has made sure that none of them is a savepoint or of unknown fate.
-        """
-        for checkpoint in checkpoints:
-            self._read.pop(checkpoint, None)
-            self.storage.delete([self.layout.metadata(checkpoint)])
-            self.storage.delete(list(self.storage.list(f"{self.layout.checkpoint_folder(checkpoint)}/")))
+        """Aborted or subsumed ones, in the order given. The caller has made sure that none of them is a savepoint or of
+        unknown fate."""
+        self._folders.delete(checkpoints)
 
     def delete_leftovers(self) -> tuple[CheckpointId, ...]:
         """Files of checkpoints that older attempts began and never completed. After ``acquire_attempt``."""
-        record = self._required_record()
-        names = self.storage.list(self.layout.checkpoints)
-        on_disk = {id for name in names if (id := self.layout.checkpoint_of(name)) is not None}
-        leftovers = choose_leftovers(on_disk, self._with_metadata(), record.highest_id)
-        self.delete_checkpoints(leftovers)
+        highest = self._attempts.required().highest_id
+        leftovers = choose_leftovers(self._folders.on_disk(), self._folders.with_metadata(), highest)
+        self._folders.delete(leftovers)
         return leftovers
 
     # --- commits ------------------------------------------------------------------------------------------------------
 
     def commit_began(self, checkpoint: CheckpointId, savepoint_path: str | None = None) -> None:
         """Before sinks hear of a checkpoint with committables: from here on its output may be visible."""
-        value = {"incarnation": self._required_record().incarnation, "path": savepoint_path}
+        value = {"incarnation": self._attempts.required().incarnation, "path": savepoint_path}
         self.storage.create(self.layout.commit(checkpoint), json.dumps(value).encode())
         clean_up(self.storage, self.layout.commits, checkpoint)
 
@@ -330,118 +263,21 @@ class JobStore:
             return None
         before = record.base.committed if record.base is not None else None
         if highest > (record.base.after if record.base is not None else 0):
-            value = self._decoded(self.layout.commit(highest), json.loads)
+            value = self._attempts.read(self.layout.commit(highest), json.loads)
             if value["incarnation"] == record.incarnation:
                 return CommitBegun(highest, value["path"])
         return None if before is None else CommitBegun(before)
 
-    # --- output and positions that the driver keeps -------------------------------------------------------------------
-
-    def append_collected(self, uid: str, checkpoint: CheckpointId, index: int, rows: bytes) -> None:
-        """Rows of ``collect`` that ``checkpoint`` committed. Idempotent: ``checkpoint`` and ``index`` are those of the subtask
-        that wrote the rows, also when another one commits them again after a rescale."""
-        incarnation = self._required_record().incarnation
-        self._append_once(self.layout.collected_part(incarnation, uid, checkpoint, index), uid, checkpoint, index, rows)
-
-    def append_collected_whole(self, uid: str, index: int, rows: bytes) -> None:
-        """All rows of a subtask that runs without checkpoints. They count for this attempt alone: the next begins anew, and
-        its rows come in another order or go to another subtask."""
-        record = self._required_record()
-        name = self.layout.collected_whole(record.incarnation, uid, record.attempt, index)
-        self._append_once(name, uid, CheckpointId(0), index, rows)
-
-    def _append_once(self, name: str, uid: str, checkpoint: CheckpointId, index: int, rows: bytes) -> None:
-        if not self.storage.create(name, rows) and self.storage.read(name) != rows:
-            raise StorageError(
-                f"Rows of {uid!r}, subtask {index}, checkpoint {checkpoint} are stored already, and they are not the same rows: "
-                f"nothing was overwritten. Two subtasks committed under one name."
-            )
-
-    def collected(self, uid: str) -> list[bytes]:
-        """Ordered by (checkpoint, subtask)."""
-        record = self.record()
-        if record is None:
-            return []
-        folder = self.layout.collected(record.incarnation, uid)
-        own = self.layout.collected_by(record.incarnation, uid, record.attempt)
-        names = (
-            name for name in self.storage.list(folder) if not name.startswith(f"{folder}a") or name.startswith(own)
-        )
-        return [self.storage.read(name) for name in names]
-
-    def store_reservation(self, uid: str, index: int, number: int, positions: Sequence[Json]) -> None:
-        """At most once: durable before the rows behind ``positions`` ([{"split", "position"}]) are emitted.
-
-        Each call replaces the subtask's last one, so ``positions`` names every split that the subtask reads."""
-        record = self._required_record()
-        content = json.dumps({"uid": uid, "attempt": record.attempt, "number": number, "positions": list(positions)})
-        name = self.layout.reservation(record.incarnation, uid, index, record.attempt)
-        self.storage.put(name, content.encode())
-
-    def reservations(self) -> dict[str, list[Json]]:
-        """Per uid the latest reserved position of every split, as [{"split", "position"}]."""
-        record = self.record()
-        names = self.storage.list(self.layout.reservations(record.incarnation)) if record is not None else ()
-        return latest_positions([self._decoded(name, json.loads) for name in names])
-
     # --- inside -------------------------------------------------------------------------------------------------------
-
-    def _require_own_traces(self) -> None:
-        """What this driver wrote must still be there: an empty folder in its place (a mount that is gone) looks like a job
-        that never ran, and starting over would write all output again."""
-        last = self._last_attempt
-        if last is not None and not any(self.storage.list(self.layout.attempt_start(last))):
-            raise StorageError(
-                f"The record of attempt {last} of job {self.layout.job!r}, which this driver wrote, is gone from "
-                f"{self.storage.url}. Was the disk or network mount taken away? Nothing is started until it is back."
-            )
-
-    def _is_base(self, checkpoint: CheckpointId, base: Base | None) -> bool:
-        """Whether it stands where the user said to restore from."""
-        place = self.storage.local_path(self.layout.checkpoint_folder(checkpoint))
-        if base is None or place is None:
-            return False
-        return os.path.realpath(base.path.removesuffix(f"/{METADATA_FILE}")) == os.path.realpath(place)
-
-    def _required_record(self) -> AttemptRecord:
-        record = self.record()
-        if record is None:
-            raise StorageError(
-                f"Job {self.layout.job!r} has no attempt in {self.storage.url} yet: acquire_attempt comes first."
-            )
-        return record
-
-    def _decoded(self, name: str, decode: Callable[[bytes], T]) -> T:
-        """Raises FileNotFoundError; DamagedCheckpoint if the file cannot be understood."""
-        content = self.storage.read(name)
-        try:
-            return decode(content)
-        except (ValueError, KeyError, TypeError) as error:
-            raise DamagedCheckpoint(
-                f"{name} in {self.storage.url} is damaged ({len(content)} bytes): {error}. Bring it back from a copy, or give "
-                f"the job another name and restore a checkpoint by its path."
-            ) from error
 
     def _end_of(self, record: AttemptRecord) -> RunEnd | None:
         try:
-            value = self._decoded(self.layout.ended(record.incarnation), json.loads)
+            value = self._attempts.read(self.layout.ended(record.incarnation), json.loads)
         except FileNotFoundError:
             return None
         return RunEnd(value["end"]) if value["attempt"] == record.attempt else None
 
-    def _with_metadata(self) -> list[CheckpointId]:
-        names = self.storage.list(self.layout.checkpoints)
-        ids = (self.layout.checkpoint_of(name) for name in names if name.endswith(f"/{METADATA_FILE}"))
-        return sorted(id for id in ids if id is not None)
-
-    def _metadata_of(self, checkpoint: CheckpointId) -> CompletedCheckpoint:
-        """Read once. Raises FileNotFoundError, DamagedCheckpoint, RestoreError."""
-        if checkpoint not in self._read:
-            self._read[checkpoint] = read_metadata(self.storage, self.layout.checkpoint_folder(checkpoint))
-        return self._read[checkpoint]
-
     def _highest_id(self) -> CheckpointId:
         """Folders count too, in case somebody cleared the markers away."""
-        names = self.storage.list(self.layout.checkpoints)
-        folders = max((self.layout.checkpoint_of(name) or 0 for name in names), default=0)
+        folders = max(self._folders.on_disk(), default=0)
         return CheckpointId(max(folders, highest_number(self.storage, self.layout.ids)))

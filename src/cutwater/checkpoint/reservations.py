@@ -1,10 +1,41 @@
-"""At most once: which reserved position of a split is the latest."""
+"""At most once: positions that are reserved before the rows behind them are emitted."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from cutwater.checkpoint.attempt_log import AttemptLog
+
 Json = Any
+
+
+class Reservations:
+    """Of the current incarnation. Positions are [{"split", "position"}]."""
+
+    def __init__(self, attempts: AttemptLog) -> None:
+        self._attempts = attempts
+        self._storage = attempts.storage
+        self._layout = attempts.layout
+
+    def store(self, uid: str, index: int, number: int, positions: Sequence[Json]) -> None:
+        """Durable before the rows behind ``positions`` are emitted.
+
+        Each call replaces the subtask's last one, so ``positions`` names every split that the subtask reads."""
+        record = self._attempts.required()
+        content = json.dumps({"uid": uid, "attempt": record.attempt, "number": number, "positions": list(positions)})
+        name = self._layout.reservation(record.incarnation, uid, index, record.attempt)
+        self._storage.put(name, content.encode())
+
+    def are_there(self) -> bool:
+        return bool(self._names())
+
+    def latest(self) -> dict[str, list[Json]]:
+        """Per uid the latest reserved position of every split."""
+        return latest_positions([self._attempts.read(name, json.loads) for name in self._names()])
+
+    def _names(self) -> list[str]:
+        record = self._attempts.current()
+        return list(self._storage.list(self._layout.reservations(record.incarnation))) if record is not None else []
 
 
 def latest_positions(reservations: Iterable[Json]) -> dict[str, list[Json]]:

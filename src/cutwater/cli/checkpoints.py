@@ -8,8 +8,9 @@ from urllib.parse import unquote
 
 from rich.table import Table
 
+from cutwater.checkpoint.checkpoint_folders import Survey
 from cutwater.checkpoint.completed import CompletedCheckpoint, decode_metadata
-from cutwater.checkpoint.job_store import JobStore, Survey
+from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.layout import METADATA_FILE
 from cutwater.checkpoint.storage import CheckpointStorage
 from cutwater.checkpoint.storage_url import folder_of, open_storage

@@ -307,9 +307,9 @@ class AttemptDriver:
                 self.fail(RootCause(f"Rows of collect ({uid}) could not be stored: {outcome}"))
 
         if self._definition.checkpointing is None:
-            self._io.submit(lambda: self._store.append_collected_whole(uid, writer, rows), stored)
+            self._io.submit(lambda: self._store.collected.append_whole(uid, writer, rows), stored)
         else:
-            self._io.submit(lambda: self._store.append_collected(uid, checkpoint, writer, rows), stored)
+            self._io.submit(lambda: self._store.collected.append(uid, checkpoint, writer, rows), stored)
 
     def _reserve(self, subtask: SubtaskId, number: int, positions: Json) -> None:
         def stored(outcome: Any) -> None:
@@ -319,7 +319,7 @@ class AttemptDriver:
                 self._send(subtask, say.ReservationStored(number))
 
         uid, splits = positions["uid"], positions["splits"]
-        self._io.submit(lambda: self._store.store_reservation(uid, subtask.index, number, splits), stored)
+        self._io.submit(lambda: self._store.reservations.store(uid, subtask.index, number, splits), stored)
 
     def _subtask_failed(self, subtask: SubtaskId, failed: say.SubtaskFailed) -> None:
         line = f" ({failed.user_line})" if failed.user_line and failed.user_line not in failed.error else ""

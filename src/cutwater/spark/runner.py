@@ -296,7 +296,7 @@ class SparkRunner(threading.Thread):
             records_in=moved.read,
             records_out=moved.written,
             seconds=seconds,
-            _collected=lambda name: self._store.collected(definition.collected[name].uid),
+            _collected=lambda name: self._store.collected.read(definition.collected[name].uid),
             _schemas=schemas,
         )
         state.listeners.settle(LISTENERS_SECONDS)

@@ -67,7 +67,7 @@ class StartingPoint:
             self._moved.start_over()
             return deploy_fresh(self._definition)
         if checkpointing.mode is CheckpointMode.AT_MOST_ONCE:
-            deployment = deploy_reserved(self._definition, self._store.reservations())
+            deployment = deploy_reserved(self._definition, self._store.reservations.latest())
             self._moved.go_on_behind(self._state.progress)
             return deployment
         found = self._store.find_restorable(

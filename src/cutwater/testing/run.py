@@ -54,7 +54,7 @@ def run(
         _play(simulation, playbacks, clock)
         simulation.end()
         store = simulation.store
-        return {name: _rows(store.collected(uid)) for name, uid in names.items()}
+        return {name: _rows(store.collected.read(uid)) for name, uid in names.items()}
 
 
 class _Run(Simulation):

@@ -132,7 +132,7 @@ class Simulation:
         if fresh or checkpointing is None:
             return deploy_fresh(self._definition)
         if checkpointing.mode is CheckpointMode.AT_MOST_ONCE:
-            return deploy_reserved(self._definition, self.store.reservations())
+            return deploy_reserved(self._definition, self.store.reservations.latest())
         found = self.store.find_restorable(all_sinks_idempotent=False, on_damaged="fail")
         if not isinstance(found, RestoreLatest | FallBack):
             return deploy_fresh(self._definition)

@@ -253,7 +253,7 @@ def test_a_job_whose_committed_checkpoints_vanished_does_not_start_over_by_itsel
 
 def test_a_job_with_reserved_positions_goes_on_behind_them(storage: CheckpointStorage) -> None:
     store = running(storage)
-    store.store_reservation("src", 0, 1, [{"split": 0, "position": 10}])
+    store.reservations.store("src", 0, 1, [{"split": 0, "position": 10}])
     assert start(storage) == ContinueReserved()
     store.mark_ended(RunEnd.FINISHED)
     assert isinstance(start(storage), StartFresh)
@@ -424,20 +424,20 @@ def test_leftovers_of_aborted_checkpoints_go_and_those_being_written_stay(storag
 def test_collected_rows_are_kept_once_and_in_order(storage: CheckpointStorage) -> None:
     store = running(storage)
     for checkpoint, index in ((10, 1), (2, 0), (10, 0), (2, 0), (10, 1)):
-        store.append_collected("out", CheckpointId(checkpoint), index, f"{checkpoint}/{index}".encode())
-    store.append_collected("out2", CheckpointId(1), 0, b"other")
-    assert running(storage).collected("out") == [b"2/0", b"10/0", b"10/1"]
+        store.collected.append("out", CheckpointId(checkpoint), index, f"{checkpoint}/{index}".encode())
+    store.collected.append("out2", CheckpointId(1), 0, b"other")
+    assert running(storage).collected.read("out") == [b"2/0", b"10/0", b"10/1"]
     fresh = JobStore(storage, "job")
     fresh.acquire_attempt(StartFresh("asked"))
-    assert fresh.collected("out") == []
+    assert fresh.collected.read("out") == []
 
 
 def test_other_rows_under_the_name_of_collected_ones_are_refused_not_lost(storage: CheckpointStorage) -> None:
     store = running(storage)
-    store.append_collected("out", CheckpointId(1), 0, b"one")
+    store.collected.append("out", CheckpointId(1), 0, b"one")
     with pytest.raises(StorageError, match="'out', subtask 0, checkpoint 1"):
-        store.append_collected("out", CheckpointId(1), 0, b"two")
-    assert store.collected("out") == [b"one"]
+        store.collected.append("out", CheckpointId(1), 0, b"two")
+    assert store.collected.read("out") == [b"one"]
 
 
 def test_a_damaged_record_of_an_attempt_is_named(storage: CheckpointStorage) -> None:
@@ -452,11 +452,11 @@ def test_the_latest_reservation_of_every_split_counts(storage: CheckpointStorage
         return [{"split": split, "position": position} for split, position in positions]
 
     first = running(storage)
-    first.store_reservation("src", 0, 1, entries((0, 100), (2, 5)))
-    first.store_reservation("src", 1, 7, entries((1, 50)))
+    first.reservations.store("src", 0, 1, entries((0, 100), (2, 5)))
+    first.reservations.store("src", 1, 7, entries((1, 50)))
     second = running(storage)
-    second.store_reservation("src", 1, 1, entries((0, 200)))  # split 0 moved; split 2 was not reserved again yet
-    assert sorted(JobStore(storage, "job").reservations()["src"], key=lambda each: each["split"]) == [
+    second.reservations.store("src", 1, 1, entries((0, 200)))  # split 0 moved; split 2 was not reserved again yet
+    assert sorted(JobStore(storage, "job").reservations.latest()["src"], key=lambda each: each["split"]) == [
         {"split": 0, "position": 200},
         {"split": 1, "position": 50},
         {"split": 2, "position": 5},
