@@ -23,12 +23,12 @@ from cutwater.state.handles import (
     Handle,
     ListHandle,
     MapHandle,
-    Place,
     ReducingHandle,
     SingleHandle,
     ValueHandle,
 )
 from cutwater.state.key_scope import KeyScope
+from cutwater.state.place import Place
 
 EXPIRY_FIELD = "expires_at"
 

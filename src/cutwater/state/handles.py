@@ -8,42 +8,14 @@ from typing import Any
 import pyarrow as pa
 
 from cutwater.errors import DataError
-from cutwater.exact_arrays import MISFITS
 from cutwater.flow.elements import Milliseconds
-from cutwater.plain_values import plain_value
-from cutwater.rows import shortened
 from cutwater.state.key_scope import KeyScope
+from cutwater.state.place import Place
 from cutwater.state.tables import RowTable
-from cutwater.state.value_types import Admit, admission, handing_out
+from cutwater.state.value_types import handing_out
 
 SWEEP_STEP = 4096
 _NOTHING = object()
-
-
-class Place:
-    """Where a state is, for messages; and the check of what is written to it."""
-
-    __slots__ = ("_admit", "_type", "_where")
-
-    def __init__(self, uid: str, state: str, data_type: pa.DataType) -> None:
-        self._where = f"{uid}: state {state}"
-        self._type = data_type
-        self._admit: Admit = admission(data_type)
-
-    def admitted(self, value: Any) -> Any:
-        try:
-            return self._admit(value)
-        except MISFITS:
-            return self._admitted_as_plain(value)
-
-    def _admitted_as_plain(self, value: Any) -> Any:
-        """A value of numpy or Arrow that stands for one that fits."""
-        try:
-            return self._admit(plain_value(value, self._type))
-        except MISFITS as error:
-            raise DataError(
-                f"{self._where} is {self._type}, which cannot hold {shortened(value)} ({type(value).__name__}): {error}"
-            ) from None
 
 
 class Handle:

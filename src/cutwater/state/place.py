@@ -1,0 +1,37 @@
+"""Where a state is, for messages; and the check of what is written to it."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from cutwater.errors import DataError
+from cutwater.exact_arrays import MISFITS
+from cutwater.plain_values import plain_value
+from cutwater.rows import shortened
+from cutwater.state.value_types import Admit, admission
+
+
+class Place:
+    """What handles ask before they write."""
+
+    __slots__ = ("_admit", "_type", "_where")
+
+    def __init__(self, uid: str, state: str, data_type: pa.DataType) -> None:
+        self._where = f"{uid}: state {state}"
+        self._type = data_type
+        self._admit: Admit = admission(data_type)
+
+    def admitted(self, value: Any) -> Any:
+        try:
+            return self._admit(value)
+        except MISFITS:
+            return self._admitted_as_plain(value)
+
+    def _admitted_as_plain(self, value: Any) -> Any:
+        """A value of numpy or Arrow that stands for one that fits."""
+        try:
+            return self._admit(plain_value(value, self._type))
+        except MISFITS as error:
+            raise DataError(
+                f"{self._where} is {self._type}, which cannot hold {shortened(value)} ({type(value).__name__}): {error}"
+            ) from None
