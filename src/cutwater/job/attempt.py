@@ -4,7 +4,7 @@ Runs on one thread and never blocks on storage: that work goes to ``DriverIO``, 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from cutwater.checkpoint import commands as do
@@ -22,15 +22,13 @@ from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.publication import CertainlyNotStored, Published, UnknownWhetherStored
 from cutwater.checkpoint.snapshot import SubtaskMetrics
 from cutwater.checkpoint.statistics import CheckpointHistory, CheckpointInfo
-from cutwater.connectors.sink import TwoPhaseCommitSink
 from cutwater.control import messages as say
 from cutwater.flow.clock import Clock
 from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
+from cutwater.job.attempt_output import AttemptOutput
 from cutwater.job.definition import JobDefinition
 from cutwater.job.deployment import Deployment
 from cutwater.job.driver_io import DriverIO
-from cutwater.job.output import UnconfirmedOutput
-from cutwater.job.sink_notices import SinkNotices
 
 Json = Any
 
@@ -94,8 +92,9 @@ class AttemptDriver:
         )
         self._timer: float | None = None
         self._metrics: dict[CheckpointId, dict[SubtaskId, SubtaskMetrics]] = {}
-        self._output = UnconfirmedOutput()
-        self._sink_notices = SinkNotices(definition.sinks, io, events.log)
+        self._output = AttemptOutput(
+            definition, store, io, log=events.log, fail=lambda problem: self.fail(RootCause(problem))
+        )
         self.processes: dict[SubtaskId, say.Hello] = {}
         self.progress: dict[SubtaskId, say.Progress] = {}
         self.left: set[SubtaskId] = set()
@@ -122,7 +121,7 @@ class AttemptDriver:
                 # Through the same queue as collected rows: they are stored before the commit counts.
                 self._io.submit(lambda: None, lambda _: self.handle(on.OutputCommitted(subtask, checkpoint)))
             case say.CollectedRows(uid, checkpoint, writer, attachments):
-                self._store_collected(uid, checkpoint, writer, attachments[0])
+                self._output.collect(uid, checkpoint, writer, attachments[0])
             case say.RequestPause(channel):
                 self._send(self._definition.plan.sender_of[channel], say.PauseChannel(channel))
             case say.RequestResume(channel):
@@ -165,7 +164,7 @@ class AttemptDriver:
     def end(self, reason: str) -> None:
         """The subtasks are gone or going; requests that wait are answered."""
         self.handle(on.AttemptEnded(reason))
-        self._sink_notices.try_again()
+        self._output.end()
 
     # --- what goes out ------------------------------------------------------------------------------------------------
 
@@ -175,9 +174,8 @@ class AttemptDriver:
                 self._io.submit(self._store.reserve_id, self._id_reserved)
             case do.AllowStart():
                 self.started = True
-                self._sink_notices.tell(self._deployment.visible)
+                self._output.opened(self._deployment.visible)
                 self._broadcast(say.StartProcessing())
-                self._io.submit(self._remove_abandoned_output, self._log_failure)
             case do.SendTrigger(checkpoint, triggered_at, unaligned, savepoint, stop, to):
                 trigger = say.TriggerCheckpoint(checkpoint, triggered_at, unaligned, savepoint, stop)
                 for subtask in to:
@@ -191,18 +189,19 @@ class AttemptDriver:
             case do.StoreMetadata():
                 self._store_metadata(command)
             case do.NotifyCompleted(checkpoint):
-                self._announce(checkpoint)
+                completed = say.CheckpointCompleted(checkpoint)
+                self._output.begin_commit(checkpoint, lambda: self._broadcast(completed))
             case do.NotifySubsumed(checkpoint):
                 self._broadcast(say.CheckpointSubsumed(checkpoint))
             case do.ConfirmOutput(checkpoint):
-                self._sink_notices.tell(self._output.confirm(checkpoint))
+                self._output.confirm(checkpoint)
             case do.DeleteFiles(checkpoints):
                 self._io.submit(lambda: self._store.delete_checkpoints(checkpoints), self._log_failure)
             case do.StopSources(drain):
                 for subtask in self._definition.plan.source_subtasks:
                     self._send(subtask, say.StopSources(drain))
             case do.FinishSubtasks():
-                self._sink_notices.settle(self._finish)
+                self._output.settle(self._finish)
             case do.FailJob(reason):
                 self.fail(RootCause(reason))
             case do.CompleteRequest(request, info):
@@ -240,7 +239,7 @@ class AttemptDriver:
         metrics = self._metrics.pop(command.checkpoint, {})
         for older in [n for n in self._metrics if n < command.checkpoint - 100]:
             del self._metrics[older]
-        completed = CompletedCheckpoint(
+        acknowledged = CompletedCheckpoint(
             job=self._definition.name,
             incarnation=self._incarnation,
             attempt=self._attempt,
@@ -257,8 +256,7 @@ class AttemptDriver:
                 for snapshot in command.snapshots
             ),
         )
-        completed = replace(completed, carried=self._output.carried_past(completed, self._sink_notices.unheard()))
-        self._output.add(completed)
+        completed = self._output.listed_by(acknowledged)
         self._io.submit(lambda: self._store.publish(completed), lambda outcome: self._published(completed, outcome))
 
     def _published(self, completed: CompletedCheckpoint, outcome: Any) -> None:
@@ -272,44 +270,9 @@ class AttemptDriver:
             case error:
                 self.handle(on.MetadataFailed(completed.id, str(error), unknown=True))
 
-    def _announce(self, checkpoint: CheckpointId) -> None:
-        """Before sinks hear of it, it is written down that output up to here may be visible (rule 31)."""
-        if not self._output.is_listed_by(checkpoint):
-            self._broadcast(say.CheckpointCompleted(checkpoint))
-            return
-
-        def noted(outcome: Any) -> None:
-            if isinstance(outcome, Exception):
-                self.fail(RootCause(f"Checkpoint {checkpoint} is complete, but its commit could not begin: {outcome}"))
-            else:
-                self._broadcast(say.CheckpointCompleted(checkpoint))
-
-        self._io.submit(lambda: self._store.commit_began(checkpoint), noted)
-
-    def _remove_abandoned_output(self) -> None:
-        """Now no worker of an earlier incarnation lives, and what the restored checkpoint lists of its output is visible."""
-        for incarnation in self._store.abandoned():
-            for uid, sink in self._definition.sinks.items():
-                if isinstance(sink, TwoPhaseCommitSink):
-                    sink.abandon(uid, incarnation.id, [each.value for each in incarnation.listed if each.uid == uid])
-
-    def _finish(self, problem: str | None) -> None:
-        """A problem fails the attempt: the next one restores the final checkpoint and tells the sinks again."""
-        if problem is not None:
-            self.fail(RootCause(problem))
-            return
+    def _finish(self) -> None:
         self.finishing = True
         self._broadcast(say.Finish())
-
-    def _store_collected(self, uid: str, checkpoint: CheckpointId, writer: int, rows: bytes) -> None:
-        def stored(outcome: Any) -> None:
-            if isinstance(outcome, Exception):
-                self.fail(RootCause(f"Rows of collect ({uid}) could not be stored: {outcome}"))
-
-        if self._definition.checkpointing is None:
-            self._io.submit(lambda: self._store.collected.append_whole(uid, writer, rows), stored)
-        else:
-            self._io.submit(lambda: self._store.collected.append(uid, checkpoint, writer, rows), stored)
 
     def _reserve(self, subtask: SubtaskId, number: int, positions: Json) -> None:
         def stored(outcome: Any) -> None:
