@@ -24,6 +24,12 @@ from cutwater.testing.simulation import Simulation
 from tests.simulation.scene import Scene
 
 
+def assert_nothing_older_is_restored(scene: Scene) -> None:
+    again = JobStore(scene.store.storage, "job")
+    found = again.find_restorable(all_sinks_idempotent=False, on_damaged="fail")
+    assert isinstance(found, RefuseRestore), found
+
+
 def test_output_that_a_restart_committed_is_never_fallen_behind(tmp_path: Path) -> None:
     scene = Scene(tmp_path, lambda counts: counts.write(cw.parquet_sink(tmp_path / "out"), uid="out"))
     scene.trigger()
@@ -32,9 +38,7 @@ def test_output_that_a_restart_committed_is_never_fallen_behind(tmp_path: Path) 
     scene.step_until(lambda: scene.has_metadata(2))
     scene.simulation.crash()
     scene.damage(2)
-    again = JobStore(scene.store.storage, "job")
-    found = again.find_restorable(all_sinks_idempotent=False, on_damaged="fail")
-    assert isinstance(found, RefuseRestore), found
+    assert_nothing_older_is_restored(scene)
 
 
 def test_collected_rows_that_the_driver_was_shown_are_never_fallen_behind(tmp_path: Path) -> None:
@@ -44,9 +48,7 @@ def test_collected_rows_that_the_driver_was_shown_are_never_fallen_behind(tmp_pa
     scene.trigger()
     scene.step_until(lambda: len(list((scene.checkpoints / "collected").rglob("*.arrow"))) == 2)
     scene.damage(2)
-    again = JobStore(scene.store.storage, "job")
-    found = again.find_restorable(all_sinks_idempotent=False, on_damaged="fail")
-    assert isinstance(found, RefuseRestore), found
+    assert_nothing_older_is_restored(scene)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -86,51 +88,55 @@ class FirstIsNotStored(Simulation):
         return Failing()
 
 
-def visible_and_listed(folder: Path) -> tuple[list[str], list[str]]:
-    return sorted(str(path) for path in folder.glob("*.parquet")), committed_files(folder)
+def visible(folder: Path) -> list[str]:
+    return sorted(str(path) for path in folder.glob("*.parquet"))
+
+
+def assert_all_are_listed(folder: Path, files: int) -> None:
+    assert len(visible(folder)) == files
+    assert visible(folder) == committed_files(folder)
+
+
+def files_scene(folder: Path, kind: type[Simulation] = Simulation) -> Scene:
+    """Counts of 1000 records in ``folder / "out"``."""
+    return Scene(folder, lambda counts: counts.write(cw.parquet_sink(folder / "out"), uid="out"), 1000, kind)
 
 
 def test_files_that_a_failed_checkpoint_prepared_are_in_the_manifest_of_the_next(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    scene = Scene(tmp_path, lambda counts: counts.write(cw.parquet_sink(out), uid="out"), 1000, FirstIsNotStored)
+    scene = files_scene(tmp_path, FirstIsNotStored)
     scene.trigger()
     scene.step_until(lambda: scene.simulation.history.counts[CheckpointStatus.FAILED] == 1)
     scene.step_until(lambda: scene.simulation.finished)
     scene.simulation.run_until_idle()
-    visible, listed = visible_and_listed(out)
-    assert len(visible) == 2
-    assert visible == listed
+    assert_all_are_listed(out, 2)
 
 
 def test_files_that_a_restart_committed_are_in_the_manifest_of_the_restored_checkpoint(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    scene = Scene(tmp_path, lambda counts: counts.write(cw.parquet_sink(out), uid="out"), 1000)
+    scene = files_scene(tmp_path)
     scene.trigger()
     scene.step_until(lambda: scene.has_metadata(1))
     scene.simulation.crash()
     scene.step_until(lambda: scene.simulation.finished)
     scene.simulation.run_until_idle()
-    visible, listed = visible_and_listed(out)
-    assert len(visible) == 2
-    assert visible == listed
+    assert_all_are_listed(out, 2)
 
 
 def test_files_of_a_checkpoint_whose_confirmation_died_with_the_driver_are_in_a_manifest(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    scene = Scene(tmp_path, lambda counts: counts.write(cw.parquet_sink(out), uid="out"), 1000)
+    scene = files_scene(tmp_path)
     scene.trigger()
-    scene.step_until(lambda: len(visible_and_listed(out)[0]) == 1)
+    scene.step_until(lambda: len(visible(out)) == 1)
     scene.withheld = "Committed"
     scene.trigger()
     scene.step_until(lambda: scene.has_metadata(2))
-    assert visible_and_listed(out)[1] == []
+    assert committed_files(out) == []
     scene.withheld = None
     scene.simulation.crash()
     scene.step_until(lambda: scene.simulation.finished)
     scene.simulation.run_until_idle()
-    visible, listed = visible_and_listed(out)
-    assert len(visible) == 3
-    assert visible == listed
+    assert_all_are_listed(out, 3)
 
 
 class Manifests:
@@ -160,34 +166,30 @@ def test_a_manifest_that_could_not_be_written_is_written_with_the_next_checkpoin
     tmp_path: Path, manifests: Manifests
 ) -> None:
     out = tmp_path / "out"
-    scene = Scene(tmp_path, lambda counts: counts.write(cw.parquet_sink(out), uid="out"), 1000)
+    scene = files_scene(tmp_path)
     manifests.failing = 1
     scene.trigger()
     scene.step_until(lambda: manifests.failing == 0)
-    assert visible_and_listed(out)[1] == []
+    assert committed_files(out) == []
     scene.trigger()
     scene.step_until(lambda: manifests.written == [1, 2])
-    visible, listed = visible_and_listed(out)
-    assert len(visible) == 2
-    assert visible == listed
+    assert_all_are_listed(out, 2)
     assert any("checkpoint 1" in line and "No space left" in line for line in scene.simulation.logged)
 
 
 def test_the_last_manifest_is_tried_again_before_the_job_ends(tmp_path: Path, manifests: Manifests) -> None:
     out = tmp_path / "out"
-    scene = Scene(tmp_path, lambda counts: counts.write(cw.parquet_sink(out), uid="out"), 1000)
+    scene = files_scene(tmp_path)
     manifests.failing = 1
     scene.step_until(lambda: scene.simulation.finished)
-    visible, listed = visible_and_listed(out)
-    assert len(visible) == 1
-    assert visible == listed
+    assert_all_are_listed(out, 1)
 
 
 def test_a_job_whose_manifests_cannot_be_written_does_not_finish_as_if_they_were(
     tmp_path: Path, manifests: Manifests
 ) -> None:
     out = tmp_path / "out"
-    scene = Scene(tmp_path, lambda counts: counts.write(cw.parquet_sink(out), uid="out"), 1000)
+    scene = files_scene(tmp_path)
     manifests.failing = 1000
     with pytest.raises(CutwaterError, match=r"'out'.*checkpoint 1.*No space left on device"):
         scene.step_until(lambda: scene.simulation.finished)
@@ -195,21 +197,19 @@ def test_a_job_whose_manifests_cannot_be_written_does_not_finish_as_if_they_were
     manifests.failing = 0
     scene.simulation.crash()
     scene.step_until(lambda: scene.simulation.finished)
-    visible, listed = visible_and_listed(out)
-    assert len(visible) == 1
-    assert visible == listed
+    assert_all_are_listed(out, 1)
 
 
 def test_files_whose_manifest_failed_until_the_crash_are_in_a_manifest_after_it(
     tmp_path: Path, manifests: Manifests
 ) -> None:
     out = tmp_path / "out"
-    scene = Scene(tmp_path, lambda counts: counts.write(cw.parquet_sink(out), uid="out"), 1000)
+    scene = files_scene(tmp_path)
     manifests.failing = 1000
     scene.trigger()
     scene.step_until(lambda: manifests.failing < 1000)
     scene.trigger()
-    scene.step_until(lambda: len(visible_and_listed(out)[0]) == 2)
+    scene.step_until(lambda: len(visible(out)) == 2)
     scene.simulation.crash()
     tried = manifests.failing
     scene.step_until(lambda: manifests.failing < tried)
@@ -218,6 +218,4 @@ def test_files_whose_manifest_failed_until_the_crash_are_in_a_manifest_after_it(
     scene.simulation.crash()
     manifests.failing = 0
     scene.step_until(lambda: scene.simulation.finished)
-    visible, listed = visible_and_listed(out)
-    assert len(visible) == 4
-    assert visible == listed
+    assert_all_are_listed(out, 4)

@@ -1,13 +1,16 @@
 """Which files a path means: one file, a folder with everything below it, or a glob."""
 
 import glob
+import math
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from cutwater.errors import ConfigError, DataError
 
+SPLIT_BYTES = 64 << 20
+SMALLEST_SPLIT_BYTES = 4 << 20
 COMPRESSED = (".gz", ".bz2", ".zst", ".xz", ".snappy", ".lz4")
 
 
@@ -48,6 +51,12 @@ class InputFiles:
             return [self.path]
         roots = glob.glob(self.path, recursive=True) if self._is_glob else [self.path]
         return [path for root in roots if not _is_hidden(root) for path in _below(root)]
+
+
+def split_width(found: Iterable[FoundFile], parallelism: int) -> int:
+    """How many bytes a split should have, so that every subtask gets its share of what was found at the start."""
+    share = math.ceil(sum(file.size for file in found) / parallelism) if parallelism > 1 else SPLIT_BYTES
+    return min(SPLIT_BYTES, max(SMALLEST_SPLIT_BYTES, share))
 
 
 def local_path(path: object, where: str) -> str:

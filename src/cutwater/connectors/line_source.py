@@ -1,6 +1,5 @@
 """Files of lines: byte ranges as splits, an offset as position, and malformed lines found one by one."""
 
-import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -11,13 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cutwater.connectors.input_files import FoundFile, InputFiles, refuse_compressed
+from cutwater.connectors.input_files import FoundFile, InputFiles, refuse_compressed, split_width
 from cutwater.connectors.line_blocks import Boundaries, ByteRange, LineBlock, LineBlocks, Offsets, every_newline
 from cutwater.connectors.malformed import MALFORMED, MALFORMED_SCHEMA, Malformed, OnError, side_batch
 from cutwater.connectors.source import END, EndOfSplit, Json, Source, SourceContext, SplitReader
-
-SPLIT_BYTES = 64 << 20
-SMALLEST_SPLIT_BYTES = 4 << 20
 
 
 class Unreadable(Exception):
@@ -67,11 +63,11 @@ class LineFiles(Source):
 
     def splits_for(self, parallelism: int) -> Sequence[Json]:
         found = self.files.found()
-        share = math.ceil(sum(file.size for file in found) / parallelism) if parallelism > 1 else SPLIT_BYTES
-        return self._ranges(found, min(SPLIT_BYTES, max(SMALLEST_SPLIT_BYTES, share)))
+        return self._ranges(found, split_width(found, parallelism))
 
     def discover(self, known: Sequence[Json]) -> Sequence[Json]:
-        return self._ranges(self.files.found({split["path"] for split in known}), SPLIT_BYTES)
+        found = self.files.found({split["path"] for split in known})
+        return self._ranges(found, split_width(found, 1))
 
     def open(self, split: Json, position: Json | None, ctx: SourceContext) -> "LineReader":
         part = ByteRange(split["path"], split["begin"], split["end"], split["size"])

@@ -11,15 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cutwater.connectors.input_files import FoundFile, InputFiles
+from cutwater.connectors.input_files import FoundFile, InputFiles, split_width
 from cutwater.connectors.malformed import MALFORMED, MALFORMED_SCHEMA, Malformed, OnError, side_batch
 from cutwater.connectors.partitions import partition_values
 from cutwater.connectors.source import END, EndOfSplit, Json, Source, SourceContext, SplitReader
 from cutwater.errors import ConfigError, DataError
 from cutwater.schema import SchemaLike, arrow_schema
 
-SPLIT_BYTES = 64 << 20
-SMALLEST_SPLIT_BYTES = 4 << 20
 DECODED_ROWS = 16 * 1024
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError)
 
@@ -52,11 +50,11 @@ class ParquetFiles(Source):
 
     def splits_for(self, parallelism: int) -> Sequence[Json]:
         found = self.files.found()
-        share = math.ceil(sum(file.size for file in found) / parallelism) if parallelism > 1 else SPLIT_BYTES
-        return _splits(found, min(SPLIT_BYTES, max(SMALLEST_SPLIT_BYTES, share)))
+        return _splits(found, split_width(found, parallelism))
 
     def discover(self, known: Sequence[Json]) -> Sequence[Json]:
-        return _splits(self.files.found({split["path"] for split in known}), SPLIT_BYTES)
+        found = self.files.found({split["path"] for split in known})
+        return _splits(found, split_width(found, 1))
 
     def open(self, split: Json, position: Json | None, ctx: SourceContext) -> "ParquetReader":
         return ParquetReader(split, self.schema, self.on_error, position)

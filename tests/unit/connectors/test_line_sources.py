@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cutwater.connectors import line_blocks, line_source
+from cutwater.connectors import input_files, line_blocks
 from cutwater.connectors.csv_lines import csv_files
 from cutwater.connectors.json_lines import json_files
 from cutwater.connectors.source import END
@@ -28,8 +28,8 @@ ONE_FILE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, 
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a few bytes, so that short files have all the seams that long ones have."""
     monkeypatch.setattr(line_blocks, "BLOCK_BYTES", 16)
-    monkeypatch.setattr(line_source, "SPLIT_BYTES", 40)
-    monkeypatch.setattr(line_source, "SMALLEST_SPLIT_BYTES", 11)
+    monkeypatch.setattr(input_files, "SPLIT_BYTES", 40)
+    monkeypatch.setattr(input_files, "SMALLEST_SPLIT_BYTES", 11)
 
 
 @ONE_FILE

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cutwater.connectors import parquet
+from cutwater.connectors import input_files, parquet
 from cutwater.connectors.parquet import parquet_files
 from cutwater.connectors.spark_table import spark_table
 from cutwater.errors import ConfigError, DataError, PlanError
@@ -23,8 +23,8 @@ SESSIONS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 7)), max_size=12
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "DECODED_ROWS", 5)
-    monkeypatch.setattr(parquet, "SPLIT_BYTES", 400)
-    monkeypatch.setattr(parquet, "SMALLEST_SPLIT_BYTES", 100)
+    monkeypatch.setattr(input_files, "SPLIT_BYTES", 400)
+    monkeypatch.setattr(input_files, "SMALLEST_SPLIT_BYTES", 100)
 
 
 def write(path: Path, values: list[int], row_group_size: int = 10) -> None:

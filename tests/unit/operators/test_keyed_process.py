@@ -19,35 +19,10 @@ from cutwater.rows import Row, batch_of
 from cutwater.schema import arrow_schema
 from cutwater.state.descriptors import ListState, MapState, ValueState
 from cutwater.state.memory import Memory
+from tests.unit.operators.collecting import Collected, NoDriver
 
 WORDS = arrow_schema("word string, n long")
 EVENTS = arrow_schema("user string, ts timestamp")
-
-
-class Collected:
-    """A collector that keeps what it gets."""
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[Any, ...]] = []
-        self.side: dict[str, list[tuple[Any, ...]]] = {}
-
-    def emit(self, batch: pa.RecordBatch) -> None:
-        self.rows += [tuple(row.values()) for row in batch.to_pylist()]
-
-    def emit_side(self, tag: str, batch: pa.RecordBatch) -> None:
-        self.side.setdefault(tag, []).extend(tuple(row.values()) for row in batch.to_pylist())
-
-    def taken(self) -> list[tuple[Any, ...]]:
-        taken, self.rows = self.rows, []
-        return taken
-
-
-class NoDriver:
-    def collected(self, uid: str, checkpoint: CheckpointId, writer: int, rows: bytes) -> None:
-        raise AssertionError("nothing is collected")
-
-    def printed(self, lines: Sequence[str]) -> None:
-        raise AssertionError("nothing is printed")
 
 
 class Stored:

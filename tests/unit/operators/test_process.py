@@ -1,7 +1,6 @@
 """Functions with a context, without keys."""
 
 import pickle
-from collections.abc import Sequence
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -9,29 +8,15 @@ import pyarrow as pa
 import pytest
 
 from cutwater.errors import ConfigError, DataError, SchemaError, UserCodeError
-from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.functions import OpenContext, Process, ProcessContext, SideOutput
 from cutwater.operators.operator import OperatorContext
 from cutwater.operators.process import ProcessOperator
 from cutwater.rows import Row, batch_of
 from cutwater.schema import arrow_schema
+from tests.unit.operators.collecting import Collected, NoDriver
 
 WORDS = arrow_schema("word string, n long")
-
-
-class Collected:
-    """A collector that keeps what it gets."""
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[Any, ...]] = []
-        self.side: dict[str, list[tuple[Any, ...]]] = {}
-
-    def emit(self, batch: pa.RecordBatch) -> None:
-        self.rows += [tuple(row.values()) for row in batch.to_pylist()]
-
-    def emit_side(self, tag: str, batch: pa.RecordBatch) -> None:
-        self.side.setdefault(tag, []).extend(tuple(row.values()) for row in batch.to_pylist())
 
 
 class NoBackend:
@@ -40,14 +25,6 @@ class NoBackend:
 
     def open(self, uid: str, key_groups: KeyGroupRange, max_parallelism: int) -> Any:
         raise AssertionError("no keyed state here")
-
-
-class NoDriver:
-    def collected(self, uid: str, checkpoint: CheckpointId, writer: int, rows: bytes) -> None:
-        raise AssertionError("nothing is collected")
-
-    def printed(self, lines: Sequence[str]) -> None:
-        raise AssertionError("nothing is printed")
 
 
 def context() -> OperatorContext:
