@@ -117,8 +117,10 @@ class AccumulatorPlan:
         wanted = accumulator.column.type
         if accumulator.merge is Merge.COUNT or values.type == wanted:
             return values
+        # Only a mean adds integers up as doubles, and is rounded anyway; all else must not change.
+        rounded = pa.types.is_integer(values.type) and pa.types.is_floating(wanted)
         try:
-            return values.cast(wanted)
+            return values.cast(wanted, safe=not rounded)
         except pa.ArrowInvalid as error:
             raise DataError(f"column {accumulator.source!r}: a value does not fit {wanted}: {error}") from error
 

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cutwater.aggregates as cw
+from cutwater.connectors.rows import from_rows
+from cutwater.environment import Environment
 from cutwater.errors import ConfigError, DataError, SchemaError
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import KeyGroupRange
@@ -16,6 +18,7 @@ from cutwater.operators.aggregate import Aggregate
 from cutwater.operators.combine import FEW_RECORDS, MAX_DELAY, MAX_KEYS, MIN_SAMPLE, PASS_RECORDS, Combine
 from cutwater.operators.operator import OperatorContext
 from cutwater.state.memory import Memory
+from cutwater.testing import run
 
 SCHEMA = pa.schema([("k", pa.int64()), ("x", pa.int64()), ("f", pa.float64()), ("s", pa.string())])
 RESULTS = {
@@ -352,3 +355,12 @@ def test_a_sum_beyond_a_long_fails_instead_of_wrapping() -> None:
     operator.process(batch_of([(1, 2**62, None, None)]), 0, out)
     with pytest.raises(DataError, match="counts: the sum 'total' left the range of a long"):
         operator.process(batch_of([(1, 2**62, None, None)]), 0, out)
+
+
+def test_a_mean_of_integers_beyond_what_a_double_holds_exactly_is_rounded() -> None:
+    def pipeline(env: Environment) -> None:
+        env.read(from_rows([], "k long, t long"), uid="in").key_by("k").agg(m=cw.mean("t")).uid("a").collect("out")
+
+    nanoseconds = 1_714_521_600_123_456_789
+    (row,) = run(pipeline, inputs={"in": [(1, nanoseconds), (1, nanoseconds + 2)]})["out"][-1:]
+    assert row.m == pytest.approx(nanoseconds + 1, rel=1e-15)
