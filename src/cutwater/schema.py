@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from cutwater.encodings import decoded_schema, decoded_type
 from cutwater.errors import SchemaError
 
 TIMESTAMP: Final[pa.DataType] = pa.timestamp("us", "UTC")
@@ -55,10 +56,13 @@ _TOKEN: Final = re.compile(
 
 
 def arrow_schema(schema: SchemaLike, where: str = "schema") -> pa.Schema:
-    """Read a schema; ``where`` names the argument in errors. Raises SchemaError naming the place and what is allowed."""
+    """Read a schema; ``where`` names the argument in errors. Raises SchemaError naming the place and what is allowed.
+
+    Dictionaries and views are read as the types of their values.
+    """
     match schema:
         case pa.Schema():
-            read = schema
+            read = decoded_schema(schema)
         case str():
             read = _Ddl(schema, where).schema()
         case SparkType():
@@ -78,7 +82,7 @@ def arrow_type(data_type: TypeLike, where: str = "type") -> pa.DataType:
     """Read one type, like ``"array<long>"``; SchemaError as for ``arrow_schema``."""
     match data_type:
         case pa.DataType():
-            return data_type
+            return decoded_type(data_type)
         case str():
             return _Ddl(data_type, where).single_type()
         case SparkType():
