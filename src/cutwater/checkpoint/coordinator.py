@@ -10,23 +10,21 @@ whatever is stored is found by the next start.
 """
 
 from collections.abc import Iterable
-from datetime import timedelta
 from enum import Enum
 
 from cutwater.checkpoint import commands as do
 from cutwater.checkpoint import events as on
+from cutwater.checkpoint.announcements import Announcements
 from cutwater.checkpoint.failures import Cause, Judgement, TooMany
 from cutwater.checkpoint.ledger import Completed, Dropped, PendingLedger
-from cutwater.checkpoint.notification import Announce, CompletionNotices, Confirm, Step
 from cutwater.checkpoint.pending import PendingCheckpoint
-from cutwater.checkpoint.requests import Reservation, WaitingRequests
+from cutwater.checkpoint.requests import Reservation
+from cutwater.checkpoint.reserving import Reserving
+from cutwater.checkpoint.roll_call import RollCall
 from cutwater.checkpoint.statistics import CheckpointHistory, CheckpointInfo, CheckpointKind
-from cutwater.checkpoint.stop import Stop
 from cutwater.checkpoint.trigger import Decision, Delay, Moment, Occasion, Start, decide_trigger
 from cutwater.config import Checkpointing
 from cutwater.flow.ids import CheckpointId, SubtaskId
-
-_LONGEST_PAUSE_BEFORE_FINAL_RETRY = timedelta(seconds=1)
 
 
 class Life(Enum):
@@ -54,30 +52,21 @@ class Coordinator:
         history: CheckpointHistory,
     ) -> None:
         self._settings = settings
-        self._subtasks = frozenset(subtasks)
-        self._sources = frozenset(sources)
+        self._roll = RollCall(subtasks, sources)
         committing = frozenset(committing)
-        if not self._sources or not self._sources | committing <= self._subtasks:
-            raise ValueError("sources (at least one) and committing subtasks must be among the subtasks")
+        if not committing <= self._roll.subtasks:
+            raise ValueError("committing subtasks must be among the subtasks")
         self._history = history
         self._life = Life.WAITING_FOR_SUBTASKS
-        self._not_running = set(self._subtasks)
-        self._ended: set[SubtaskId] = set()
-        self._requests = WaitingRequests()
-        self._reservation: Reservation | None = None
+        self._reserving = Reserving(self._do)
         self._ledger = PendingLedger(
             history,
             retain=settings.retain if settings is not None else 1,
             tolerable=settings.tolerable_failures if settings is not None else 0,
             command=self._do,
         )
-        self._notices = CompletionNotices(committing)
-        self._stop: Stop | None = None
-        self._stopped_at: CheckpointInfo | None = None
-        self._final: CheckpointId | None = None
+        self._announcements = Announcements(committing, self._do)
         self._highest_id = CheckpointId(0)
-        self._periodic_at = 0.0
-        self._retry_final_at = 0.0
         self._timer: float | None = None
         self._commands: list[do.Command] = []
 
@@ -88,9 +77,8 @@ class Coordinator:
 
     @property
     def stopped_at(self) -> CheckpointInfo | None:
-        """The stop-with-savepoint whose output may be committed, while no later checkpoint covers it. If the attempt fails
-        now, a restart must restore this savepoint: from an older checkpoint the same rows would be committed twice."""
-        return self._stopped_at
+        """The stop-with-savepoint that a restart must restore, while no later checkpoint covers it."""
+        return self._announcements.stopped_at
 
     def handle(self, event: on.Event, now: float) -> tuple[do.Command, ...]:
         """What follows from the event, in order."""
@@ -112,17 +100,19 @@ class Coordinator:
             case on.Declined(subtask, checkpoint, reason):
                 self._dropped(self._ledger.decline(subtask, checkpoint, reason, now), now)
             case on.InputEnded(subtask):
-                self._input_ended(subtask)
+                if self._roll.ends(subtask):
+                    self._ledger.input_ended(subtask)
             case on.OutputCommitted(subtask, checkpoint):
-                self._take_steps(self._notices.committed(subtask, checkpoint))
+                self._announcements.committed(subtask, checkpoint)
             case on.ManualTriggerRequested(request):
                 if self._accepts(request):
-                    self._requests.add_manual(request)
+                    self._reserving.requests.add_manual(request)
             case on.SavepointRequested(request):
                 if self._accepts(request):
-                    self._requests.add_savepoint(event)
+                    self._reserving.requests.add_savepoint(event)
             case on.RequestWithdrawn(request, reason):
-                self._withdraw(request, reason, now)
+                if not self._reserving.withdraw(request, reason):
+                    self._dropped(self._ledger.withdraw(request, reason, now), now)
             case on.IdReserved(checkpoint):
                 self._id_reserved(checkpoint, now)
             case on.ReservationFailed(reason):
@@ -145,31 +135,31 @@ class Coordinator:
     # --- starting -----------------------------------------------------------------------------------------------------
 
     def _subtask_running(self, subtask: SubtaskId, now: float) -> None:
-        self._not_running.discard(subtask)
-        if self._not_running or self._life is not Life.WAITING_FOR_SUBTASKS:
+        if not self._roll.runs(subtask) or self._life is not Life.WAITING_FOR_SUBTASKS:
             return
         self._life = Life.PROCESSING
         self._do(do.AllowStart())
         if self._settings is not None:
-            self._periodic_at = now + self._settings.interval.total_seconds()
+            self._reserving.wait_an_interval(self._settings, now)
 
     def _decide(self, settings: Checkpointing, now: float) -> Decision:
+        requests = self._reserving.requests
         return decide_trigger(
             Moment(
                 now=now,
                 processing=self._life is Life.PROCESSING,
-                stopping=self._stop is not None and self._stop.holds_triggers,
-                reserving=self._reservation is not None,
+                stopping=self._announcements.holds_triggers,
+                reserving=self._reserving.waiting is not None,
                 pending=len(self.pending),
                 max_concurrent=settings.max_concurrent,
                 unaligned_pending=any(pending.unaligned for pending in self.pending),
-                savepoint_waiting=self._requests.savepoint_waiting,
-                manual_waiting=self._requests.manual_waiting,
-                all_input_ended=self._ended == self._subtasks,
+                savepoint_waiting=requests.savepoint_waiting,
+                manual_waiting=requests.manual_waiting,
+                all_input_ended=self._roll.all_input_ended,
                 final_pending=any(pending.kind is CheckpointKind.FINAL for pending in self.pending),
-                final_completed=self._final is not None,
-                retry_final_at=self._retry_final_at,
-                periodic_at=self._periodic_at,
+                final_completed=self._announcements.final_completed,
+                retry_final_at=self._reserving.retry_final_at,
+                periodic_at=self._reserving.periodic_at,
                 min_pause=settings.min_pause.total_seconds() if settings.min_pause is not None else 0.0,
                 last_ended_at=self._ledger.last_ended_at,
             )
@@ -178,26 +168,23 @@ class Coordinator:
     def _start_or_set_timer(self, now: float) -> None:
         if self._settings is None:
             return
-        wake_at = self._ledger.next_deadline()
+        deadlines = [self._ledger.next_deadline()]
         match self._decide(self._settings, now):
             case Start(occasion):
-                if occasion is Occasion.PERIODIC:
-                    self._periodic_at = now + self._settings.interval.total_seconds()
-                expires_at = now + self._settings.timeout.total_seconds()
-                self._reservation = self._requests.take_for(occasion, now, expires_at)
-                if self._reservation.savepoint is not None and self._reservation.stops:
-                    self._stop = Stop(self._reservation.savepoint)
-                self._do(do.ReserveId(self._reservation.kind))
+                reservation = self._reserving.ask_for_id(occasion, self._settings, now)
+                if reservation.savepoint is not None and reservation.stops:
+                    self._announcements.stop_with(reservation.savepoint)
             case Delay(until):
-                wake_at = until if wake_at is None else min(wake_at, until)
-        if self._reservation is not None:
-            wake_at = self._reservation.expires_at if wake_at is None else min(wake_at, self._reservation.expires_at)
+                deadlines.append(until)
+        if self._reserving.waiting is not None:
+            deadlines.append(self._reserving.waiting.expires_at)
+        wake_at = min((each for each in deadlines if each is not None), default=None)
         if wake_at is not None and wake_at != self._timer:
             self._timer = wake_at
             self._do(do.SetTimer(wake_at))
 
     def _id_reserved(self, checkpoint: CheckpointId, now: float) -> None:
-        reservation, self._reservation = self._reservation, None
+        reservation = self._reserving.take()
         if reservation is None or self._settings is None:
             return
         if checkpoint <= self._highest_id or checkpoint <= (self._history.latest_completed or 0):
@@ -210,166 +197,83 @@ class Coordinator:
             self._cancel_reservation(reservation, "the job is not running")
             return
         pending = reservation.begin(
-            checkpoint, self._settings, self._subtasks, now, all_input_ended=self._ended == self._subtasks
+            checkpoint, self._settings, self._roll.subtasks, now, all_input_ended=self._roll.all_input_ended
         )
-        self._ledger.add(pending)
-        # Ended subtasks get every trigger: no barrier reaches them any more (rule 20).
-        self._send_trigger(pending, self._subtasks if pending.unaligned else self._sources | self._ended)
-
-    def _send_trigger(self, pending: PendingCheckpoint, to: Iterable[SubtaskId]) -> None:
-        self._do(
-            do.SendTrigger(
-                pending.id,
-                triggered_at=pending.triggered_at + self._history.epoch_offset,
-                unaligned=pending.unaligned,
-                savepoint=pending.is_savepoint,
-                stop=pending.stop,
-                to=tuple(sorted(to)),
-            )
-        )
+        self._ledger.begin(pending, self._roll.to_trigger(unaligned=pending.unaligned))
 
     def _reservation_failed(self, reason: str, now: float) -> None:
-        reservation, self._reservation = self._reservation, None
+        reservation = self._reserving.take()
         if reservation is None:
             return
-        if reservation.occasion is Occasion.FINAL:
-            self._pause_before_final_retry(now)
+        if reservation.occasion is Occasion.FINAL and self._settings is not None:
+            self._reserving.pause_before_final_retry(self._settings, now)
         reason = f"no checkpoint id could be reserved: {reason}"
         self._cancel_reservation(reservation, reason)
         self._fail_if_too_many(self._ledger.not_reserved(reservation, reason, now), reason)
 
     def _expire_reservation(self, now: float) -> None:
-        """A storage that stays silent fails one checkpoint after the other. Should the id come after all, its checkpoint is
-        taken for its own sake; nobody waits for it any more."""
-        reservation = self._reservation
+        """A storage that stays silent fails one checkpoint after the other."""
+        reservation = self._reserving.waiting
         if reservation is None or self._settings is None or now < reservation.expires_at:
             return
         self._reservation_failed(f"the storage has not answered for {now - reservation.since:.1f} s", now)
-        reservation.requests, reservation.expires_at = [], now + self._settings.timeout.total_seconds()
-        self._reservation = reservation
+        self._reserving.go_on_without_requests(reservation, self._settings, now)
 
     def _cancel_reservation(self, reservation: Reservation, reason: str) -> None:
         if reservation.stops:
-            self._stop = None
+            self._announcements.give_up_stop()
         for request in reservation.requests:
             self._do(do.FailRequest(request, reason))
-
-    def _input_ended(self, subtask: SubtaskId) -> None:
-        if subtask in self._ended or subtask not in self._subtasks:
-            return
-        self._ended.add(subtask)
-        for pending in self.pending:
-            if subtask in pending.missing:
-                self._send_trigger(pending, (subtask,))
 
     # --- ending -------------------------------------------------------------------------------------------------------
 
     def _completed(self, completed: Completed | None) -> None:
-        """Stored and subsumed; now, in this order (rule 27), announced."""
+        """Stored and subsumed; now, in this order (rule 27), announced. Who asked for a stop is answered when it is done."""
         if completed is None:
             return
         pending, info = completed.pending, completed.info
-        if pending.is_savepoint:
-            self._savepoint_completed(pending, info)
+        if pending.stop and self._announcements.stop is not None:
+            self._announcements.stopping_savepoint_completed(pending.id, info)
             return
-        if self._stopped_at is not None and pending.id > (self._stopped_at.id or 0):
-            self._stopped_at = None
-        if pending.kind is CheckpointKind.FINAL:
-            self._final = pending.id
-        self._announce(pending.id)
-        self._complete_requests(pending, info)
-
-    def _savepoint_completed(self, pending: PendingCheckpoint, info: CheckpointInfo) -> None:
-        """Only a stop-with-savepoint commits output (rule 43)."""
-        if not pending.stop or self._stop is None:
-            self._complete_requests(pending, info)
-            return
-        self._stop.savepoint_completed(info)
-        if self._life is Life.ENDED:
-            self._abandon_stop("the attempt ended before its output was committed")
-            return
-        self._stopped_at = info
-        self._announce(pending.id)
-
-    def _announce(self, checkpoint: CheckpointId) -> None:
-        if self._life is not Life.ENDED:
-            self._take_steps(self._notices.completed(checkpoint))
-
-    def _take_steps(self, steps: Iterable[Step]) -> None:
-        for step in steps:
-            match step:
-                case Announce(checkpoint):
-                    self._do(do.NotifyCompleted(checkpoint))
-                case Confirm(checkpoint):
-                    self._do(do.ConfirmOutput(checkpoint))
-                    for command in self._stop.output_confirmed(checkpoint) if self._stop is not None else ():
-                        self._do(command)
-
-    def _abandon_stop(self, reason: str) -> None:
-        for command in self._stop.attempt_ended(reason) if self._stop is not None else ():
-            self._do(command)
+        if not pending.is_savepoint:
+            self._announcements.checkpoint_completed(pending.id, final=pending.kind is CheckpointKind.FINAL)
+        for request in pending.requests:
+            self._do(do.CompleteRequest(request, info))
 
     def _dropped(self, ends: Iterable[Dropped], now: float) -> None:
         for end in ends:
             if end.pending.stop:
-                self._stop = None  # the abort told the sources to resume
-            if end.pending.kind is CheckpointKind.FINAL:
-                self._pause_before_final_retry(now)
+                self._announcements.give_up_stop()  # the abort told the sources to resume
+            if end.pending.kind is CheckpointKind.FINAL and self._settings is not None:
+                self._reserving.pause_before_final_retry(self._settings, now)
             self._fail_if_too_many(end.judgement, f"checkpoint {end.info.id}: {end.info.failure_reason}")
 
     def _fail_if_too_many(self, judgement: Judgement, last: str) -> None:
         if isinstance(judgement, TooMany):
-            failed = judgement.consecutive
-            self._fail_job(
-                f"{failed} checkpoint{'s in a row' if failed > 1 else ''} failed; tolerable_failures={failed - 1}. Last: {last}"
-            )
-
-    def _complete_requests(self, pending: PendingCheckpoint, info: CheckpointInfo) -> None:
-        for request in pending.requests:
-            self._do(do.CompleteRequest(request, info))
-
-    def _pause_before_final_retry(self, now: float) -> None:
-        if self._settings is not None:
-            pause = min(self._settings.interval, _LONGEST_PAUSE_BEFORE_FINAL_RETRY)
-            self._retry_final_at = now + pause.total_seconds()
+            self._fail_job(f"{judgement}. Last: {last}")
 
     # --- requests and the end of the attempt --------------------------------------------------------------------------
 
     def _accepts(self, request: on.RequestId) -> bool:
         if self._settings is None:
-            self._do(
-                do.FailRequest(request, "The job runs without checkpoints: give its environment checkpointing=...")
-            )
-            return False
-        if self._life in (Life.FAILING, Life.FINISHED, Life.ENDED):
-            self._do(do.FailRequest(request, f"The job takes no more checkpoints: it is {self._life.value}"))
-            return False
-        return True
-
-    def _withdraw(self, request: on.RequestId, reason: str, now: float) -> None:
-        reservation = self._reservation
-        if self._requests.withdraw(request):
-            self._do(do.FailRequest(request, reason))
-            return
-        if reservation is not None and request in reservation.requests:
-            reservation.requests.remove(request)
-            self._do(do.FailRequest(request, reason))
-            return
-        self._dropped(self._ledger.withdraw(request, reason, now), now)
+            refusal = "The job runs without checkpoints: give its environment checkpointing=..."
+        elif self._life in (Life.FAILING, Life.FINISHED, Life.ENDED):
+            refusal = f"The job takes no more checkpoints: it is {self._life.value}"
+        else:
+            return True
+        self._do(do.FailRequest(request, refusal))
+        return False
 
     def _finish_if_nothing_is_left(self) -> None:
         """Ended subtasks stay until their last output is committed and every checkpoint that runs has ended."""
-        if self._life is not Life.PROCESSING or self._ended != self._subtasks:
+        if self._life is not Life.PROCESSING or not self._roll.all_input_ended:
             return
-        if self.pending or self._reservation is not None or (self._stop is not None and self._stop.is_committing):
+        if self.pending or self._reserving.waiting is not None:
             return
-        stopped = self._stop is not None and self._stop.replaces_final_checkpoint
-        final_is_visible = self._final is not None and self._notices.is_confirmed(self._final)
-        if self._settings is None or stopped or final_is_visible:
+        if self._settings is None or self._announcements.nothing_is_left:
             self._life = Life.FINISHED
             self._do(do.FinishSubtasks())
-            for request in self._requests.take_all():
-                self._do(do.FailRequest(request, "The job finished before this could start"))
+            self._reserving.refuse_all("The job finished before this could start")
 
     def _fail_job(self, reason: str) -> None:
         if self._life in (Life.WAITING_FOR_SUBTASKS, Life.PROCESSING):
@@ -381,10 +285,8 @@ class Coordinator:
         if self._life is Life.ENDED:
             return
         self._life = Life.ENDED
-        self._abandon_stop(reason)
-        if self._reservation is not None:
-            self._cancel_reservation(self._reservation, reason)
-            self._reservation = None
+        self._announcements.attempt_ended(reason)
+        if (reservation := self._reserving.take()) is not None:
+            self._cancel_reservation(reservation, reason)
         self._dropped(self._ledger.drop_all(Cause.ATTEMPT_ENDED, reason, now), now)
-        for request in self._requests.take_all():
-            self._do(do.FailRequest(request, reason))
+        self._reserving.refuse_all(reason)

@@ -39,6 +39,10 @@ class Tolerated:
 class TooMany:
     consecutive: int
 
+    def __str__(self) -> str:
+        row = "s in a row" if self.consecutive > 1 else ""
+        return f"{self.consecutive} checkpoint{row} failed; tolerable_failures={self.consecutive - 1}"
+
 
 Judgement = NotCounted | Tolerated | TooMany
 

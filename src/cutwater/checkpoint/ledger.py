@@ -1,6 +1,6 @@
 """The pending checkpoints of one attempt, from trigger to end: acknowledged, declined, expired, stored, subsumed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from cutwater.checkpoint import commands as do
@@ -31,7 +31,7 @@ class Dropped:
 
 
 class PendingLedger:
-    """Every checkpoint that is added ends exactly once, as ``Completed`` or ``Dropped``."""
+    """Every checkpoint that begins here ends exactly once, as ``Completed`` or ``Dropped``."""
 
     def __init__(
         self, history: CheckpointHistory, *, retain: int, tolerable: int, command: Callable[[do.Command], None]
@@ -49,8 +49,27 @@ class PendingLedger:
         """Oldest first."""
         return tuple(self._pending.values())
 
-    def add(self, pending: PendingCheckpoint) -> None:
+    def begin(self, pending: PendingCheckpoint, to: Iterable[SubtaskId]) -> None:
         self._pending[pending.id] = pending
+        self._send_trigger(pending, to)
+
+    def input_ended(self, subtask: SubtaskId) -> None:
+        """No barrier reaches it any more, so it gets every trigger that it has not acknowledged (rule 20)."""
+        for pending in self.pending:
+            if subtask in pending.missing:
+                self._send_trigger(pending, (subtask,))
+
+    def _send_trigger(self, pending: PendingCheckpoint, to: Iterable[SubtaskId]) -> None:
+        self._do(
+            do.SendTrigger(
+                pending.id,
+                triggered_at=pending.triggered_at + self._history.epoch_offset,
+                unaligned=pending.unaligned,
+                savepoint=pending.is_savepoint,
+                stop=pending.stop,
+                to=tuple(sorted(to)),
+            )
+        )
 
     def next_deadline(self) -> float | None:
         return min((pending.next_deadline for pending in self._pending.values()), default=None)

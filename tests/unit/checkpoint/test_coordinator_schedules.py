@@ -8,10 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutwater.checkpoint import commands as do
+from cutwater.checkpoint.announcements import Announcements
 from cutwater.checkpoint.coordinator import Coordinator, Life
 from cutwater.checkpoint.fates import Fate
 from cutwater.checkpoint.ledger import PendingLedger
 from cutwater.checkpoint.pending import Phase
+from cutwater.checkpoint.reserving import Reserving
+from cutwater.checkpoint.roll_call import RollCall
 from cutwater.config import Checkpointing
 from tests.unit.checkpoint.coordinator_world import World, run_to_the_end
 
@@ -62,53 +65,54 @@ class AbandonsAcknowledgedCheckpoints(Coordinator):
 
 
 class AnnouncesWithoutWaitingForCommits(Coordinator):
-    def _announce(self, checkpoint):
-        self._do(do.NotifyCompleted(checkpoint))
+    class Announcements(Announcements):
+        def _announce(self, checkpoint):
+            self._do(do.NotifyCompleted(checkpoint))
 
 
 class AnnouncesSavepoints(Coordinator):
-    def _savepoint_completed(self, pending, info):
-        self._announce(info.id)
-        super()._savepoint_completed(pending, info)
+    def _completed(self, completed):
+        if completed is not None and completed.pending.is_savepoint:
+            self._announcements._announce(completed.pending.id)
+        super()._completed(completed)
 
 
 class StopsSourcesBeforeCommits(Coordinator):
-    def _savepoint_completed(self, pending, info):
-        if pending.stop and self._stop is not None:
+    class Announcements(Announcements):
+        def stopping_savepoint_completed(self, checkpoint, info):
             self._do(do.StopSources(drain=False))
-        super()._savepoint_completed(pending, info)
+            super().stopping_savepoint_completed(checkpoint, info)
 
 
 class TriggersWhileSourcesStandStill(Coordinator):
-    def _decide(self, settings, now):
-        stop, self._stop = self._stop, None
-        decision = super()._decide(settings, now)
-        self._stop = stop
-        return decision
+    class Announcements(Announcements):
+        holds_triggers = False
 
 
 class FinishesWithoutAFinalCheckpoint(Coordinator):
     def _finish_if_nothing_is_left(self):
-        if self._life is Life.PROCESSING and self._ended == self._subtasks:
+        if self._life is Life.PROCESSING and self._roll.all_input_ended:
             self._life = Life.FINISHED
             self._do(do.FinishSubtasks())
 
 
 class FinishesBeforeCommits(Coordinator):
     def _finish_if_nothing_is_left(self):
-        if self._life is Life.PROCESSING and self._final is not None:
+        if self._life is Life.PROCESSING and self._announcements.final_completed:
             self._life = Life.FINISHED
             self._do(do.FinishSubtasks())
 
 
 class LeavesEndedSubtasksOut(Coordinator):
-    def _send_trigger(self, pending, to):
-        super()._send_trigger(pending, to if pending.unaligned else self._sources)
+    class Roll(RollCall):
+        def to_trigger(self, *, unaligned):
+            return self.subtasks if unaligned else self.sources
 
 
 class SendsPendingIdsToNoEndedSubtask(Coordinator):
-    def _input_ended(self, subtask):
-        self._ended.add(subtask)
+    class Ledger(PendingLedger):
+        def input_ended(self, subtask):
+            pass
 
 
 class StartsAnyNumberAtOnce(Coordinator):
@@ -119,8 +123,9 @@ class StartsAnyNumberAtOnce(Coordinator):
 
 
 class NeverRetriesTheFinalCheckpoint(Coordinator):
-    def _pause_before_final_retry(self, now):
-        self._retry_final_at = float("inf")
+    class Reserving(Reserving):
+        def pause_before_final_retry(self, settings, now):
+            self.retry_final_at = float("inf")
 
 
 BROKEN = [
@@ -148,8 +153,9 @@ def test_a_coordinator_that_breaks_a_rule_is_caught(broken, name):
 def breaks_a_rule(broken, name, seed):
     chance = random.Random(seed)
     world = World(SETTINGS[name], broken)
-    if hasattr(broken, "Ledger"):
-        world.coordinator._ledger.__class__ = broken.Ledger
+    for part in ("Ledger", "Announcements", "Reserving", "Roll"):
+        if hasattr(broken, part):
+            getattr(world.coordinator, f"_{part.lower()}").__class__ = getattr(broken, part)
     try:
         run_to_the_end(world, [chance.randrange(2**16) for _ in range(120)])
     except AssertionError:
