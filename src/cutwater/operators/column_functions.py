@@ -181,6 +181,10 @@ class MapBatches(Operator):
         self.where = f"map_batches {ctx.name!r} ({ctx.uid})"
 
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
+        try:
+            frame_of(pa.RecordBatch.from_pylist([], schema=inputs[0]))
+        except SchemaError as error:
+            raise SchemaError(f"map_batches: {error}") from None
         return self.schema
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
@@ -256,7 +260,11 @@ def _looks_at_other_rows(part: pl.Expr) -> bool:
 
 def _probe(expressions: Sequence[pl.Expr], schema: pa.Schema, where: str) -> pa.Schema:
     """The schema that comes out, by running the expressions on no rows."""
-    empty = frame_of(pa.RecordBatch.from_pylist([], schema=schema))
+    read = pa.schema([schema.field(name) for name in _columns_read(expressions, schema)])
+    try:
+        empty = frame_of(pa.RecordBatch.from_pylist([], schema=read))
+    except SchemaError as error:
+        raise SchemaError(f"{where}: {error}") from None
     try:
         return stable_schema(empty.select(*expressions), where)
     except ColumnNotFoundError as error:

@@ -6,14 +6,19 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+from polars.exceptions import PanicException, PolarsError
 
 from cutwater.errors import DataError, SchemaError
 from cutwater.schema import missing_column
 
 
 def frame_of(batch: pa.RecordBatch) -> pl.DataFrame:
-    """The batch for Polars; numbers are not copied."""
-    frame = pl.from_arrow(batch, rechunk=False)
+    """The batch for Polars; numbers are not copied. SchemaError if it has a type that Polars lacks."""
+    try:
+        frame = pl.from_arrow(batch, rechunk=False)
+    except (PanicException, PolarsError) as error:
+        types = ", ".join(f"{field.name} {field.type}" for field in batch.schema)
+        raise SchemaError(f"Polars cannot hold one of the columns {types}: {error}") from None
     assert isinstance(frame, pl.DataFrame)
     return frame
 
@@ -173,6 +178,8 @@ def _may_become(given: pa.DataType, wanted: pa.DataType) -> bool:
         or (_is_text(given) and _is_text(wanted))
         or (_is_bytes(given) and _is_bytes(wanted))
         or (types.is_decimal(given) and types.is_decimal(wanted))
+        or (types.is_time(given) and types.is_time(wanted))
+        or (types.is_duration(given) and types.is_duration(wanted))
     )
 
 

@@ -1,7 +1,8 @@
 """Select, with_columns, filter and map_batches on whole columns."""
 
 import pickle
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -269,3 +270,26 @@ def test_a_number_too_large_is_refused_at_any_depth(narrow: str, column: "pa.Arr
     for chunks in ([column], [column[at:]], [column[:at], column[at:]]):
         with pytest.raises(DataError, match=r"'v' is .* in the schema, and has a value that is out of its range"):
             fitted(*chunks)
+
+
+WIDE = pa.schema([("v", pa.decimal256(40, 2)), ("n", pa.int64())])
+
+
+def test_a_column_that_polars_has_no_type_for_passes_by_expressions_on_others() -> None:
+    row = (Decimal("1.50"), 1)
+    assert run(WithColumns(m="n + 1"), row, schema=WIDE).rows() == [(*row, 2)]
+    assert run(FilterExpression("n = 1"), row, schema=WIDE).rows() == [row]
+
+
+@pytest.mark.parametrize(
+    "operator", [WithColumns(w=pl.col("v")), FilterExpression("v = 1"), MapBatches(lambda df: df, WIDE)]
+)
+def test_a_column_that_polars_has_no_type_for_is_named(operator: Operator) -> None:
+    with pytest.raises(SchemaError, match=r"Polars cannot hold one of the columns v decimal256\(40, 2\)"):
+        operator.output_schema([WIDE])
+
+
+def test_times_and_durations_keep_the_unit_of_their_schema() -> None:
+    schema = pa.schema([("t", pa.time32("s")), ("d", pa.duration("s"))])
+    row = (time(1, 2, 3), timedelta(seconds=5))
+    assert run(MapBatches(lambda df: df, schema), row, schema=schema).rows() == [row]
