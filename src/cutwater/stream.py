@@ -107,7 +107,10 @@ class Stream:
         return self._by(Exchange.BROADCAST)
 
     def key_by(self, *columns: str) -> "KeyedStream":
-        """Records with equal keys meet in one subtask, in the order of their channel."""
+        """Records with equal keys meet in one subtask, in the order of their channel.
+
+        It takes the place of a ``rebalance`` or ``broadcast`` directly before it: records travel once, by their key.
+        """
         if not columns:
             raise ConfigError("key_by: name at least one column.")
         require_columns(self.schema, columns, "key_by")
@@ -116,7 +119,8 @@ class Stream:
                 raise ConfigError(f"key_by: column {column!r} is given twice; name it once.")
             refuse_reserved(column, "key_by")
             check_key_type(column, self.schema.field(column).type)
-        return KeyedStream(self._env, self._inputs, self.schema, columns)
+        inputs = tuple(Upstream(up.draft, up.tag) for up in self._inputs)
+        return KeyedStream(self._env, inputs, self.schema, columns)
 
     def side_output(self, tag: str) -> "Stream":
         """The records that the operator before sent to its side output ``tag``."""
@@ -195,7 +199,10 @@ class Stream:
 
 
 class KeyedStream:
-    """A stream whose records meet by key. State belongs to keys, so stateful operators stand here."""
+    """A stream whose records meet by key. State belongs to keys, so stateful operators stand here.
+
+    ``inputs`` are where records come from: how they travel on is settled here.
+    """
 
     def __init__(
         self, env: "Environment", inputs: tuple[Upstream, ...], schema: pa.Schema, columns: tuple[str, ...]

@@ -98,6 +98,38 @@ def test_any_order_of_steps_and_any_parallelism_gives_the_same_result(seed: int)
     assert sorted(told(result["out"])) == [(word, n) for word in "abc" for n in range(1, 5)]
 
 
+class Counted(cw.KeyedProcess):
+    seen = cw.ValueState("long")
+
+    def process(self, row: Any, ctx: Any) -> Any:
+        self.seen.value = (self.seen.value or 0) + row.n
+        yield row.word, self.seen.value
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+@pytest.mark.parametrize(
+    "before", [cw.Stream.broadcast, cw.Stream.rebalance, lambda s: s.broadcast().union(s.rebalance().filter("false"))]
+)
+@pytest.mark.parametrize(
+    "behind",
+    [
+        lambda keyed: keyed.agg(n=cw.sum("n")),
+        lambda keyed: keyed.reduce(lambda one, other: (one.word, one.n + other.n)),
+        lambda keyed: keyed.process(Counted, "word string, n long"),
+    ],
+)
+def test_key_by_takes_the_place_of_how_records_were_to_travel_before(
+    before: Any, behind: Any, parallelism: int
+) -> None:
+    def pipeline(env: cw.Environment) -> None:
+        words = env.read(cw.from_rows([], "word string, n long"), uid="words")
+        behind(before(words).key_by("word")).uid("counts").collect("out")
+
+    words = script([("a", 1), ("b", 2)], CHECKPOINT, [("a", 3)], FAIL, [("b", 4)])
+    result = run(pipeline, {"words": words}, parallelism=parallelism)
+    assert dict(told(result["out"])) == {"a": 4, "b": 6}
+
+
 def test_a_source_that_is_not_named_reads_its_own_rows() -> None:
     def pipeline(env: cw.Environment) -> None:
         env.read(cw.from_rows([("own",)], "word string"), uid="words").collect("out")
