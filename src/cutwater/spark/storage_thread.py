@@ -10,17 +10,20 @@ from cutwater.spark.storage_calls import SILENCE_SECONDS
 
 
 class StorageThread(threading.Thread):
-    """Storage work off the attempt's thread; results come back through ``results``."""
+    """Results come back through ``results``. All but ``run`` is called on the attempt's thread."""
 
     def __init__(self) -> None:
         super().__init__(name="cutwater-driver-io", daemon=True)
         self._work: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]] | None] = queue.SimpleQueue()
         self.results: queue.SimpleQueue[tuple[Callable[[Any], None], Any]] = queue.SimpleQueue()
         self.woken: Callable[[], None] = lambda: None
+        self._asked = 0
         self._done = 0
+        self._progress = threading.Condition()
         self.start()
 
     def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        self._asked += 1
         self._work.put((work, done))
 
     def run(self) -> None:
@@ -30,30 +33,37 @@ class StorageThread(threading.Thread):
                 result: Any = work()
             except Exception as error:
                 result = error
-            self._done += 1
             self.results.put((done, result))
+            with self._progress:
+                self._done += 1
+                self._progress.notify()
             self.woken()
 
     def deliver(self) -> None:
-        """On the attempt's thread."""
         while not self.results.empty():
             done, result = self.results.get()
             done(result)
 
     def finish(self, may_give_up: Callable[[], bool], silence: float = SILENCE_SECONDS) -> None:
-        """Let everything asked for be done; nobody listens to the results any more but ``deliver``.
+        """Let everything asked for be done, and what its results lead to: files to delete, say.
 
         While it may be given up, a storage that gets nothing done for ``silence`` is left alone: what waits is dropped, and
         the thread ends with what it has begun.
         """
-        self._work.put(None)
-        while self.is_alive():
-            before = self._done
-            self.join(silence)
-            if self.is_alive() and self._done == before and may_give_up():
+        delivered = 0
+        while delivered < self._asked:
+            answered = self._wait_for_more(delivered, silence)
+            delivered = self._done
+            self.deliver()
+            if not answered and may_give_up():
                 with suppress(queue.Empty):  # the thread takes from it too, should the storage answer just now
                     while True:
                         self._work.get_nowait()
-                self._work.put(None)
                 break
-        self.deliver()
+        self._work.put(None)
+        if delivered == self._asked:
+            self.join()
+
+    def _wait_for_more(self, than: int, seconds: float) -> bool:
+        with self._progress:
+            return self._progress.wait_for(lambda: self._done > than, seconds)

@@ -72,6 +72,21 @@ def test_storage_work_that_hangs_is_left_and_what_waits_behind_it_is_never_begun
     assert not begun.is_set()
 
 
+def test_what_the_last_results_lead_to_is_done_too() -> None:
+    work, done = StorageThread(), []
+
+    def published(_: object) -> None:
+        work.submit(lambda: done.append("older one deleted"), deleted)
+
+    def deleted(_: object) -> None:
+        work.submit(lambda: done.append("end noted"), lambda _: done.append("told"))
+
+    work.submit(lambda: done.append("published"), published)
+    work.finish(lambda: True)
+    assert done == ["published", "older one deleted", "end noted", "told"]
+    assert not work.is_alive()
+
+
 def test_storage_work_of_a_finished_attempt_is_waited_for() -> None:
     answers, results = threading.Event(), []
     work = StorageThread()
