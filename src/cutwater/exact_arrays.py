@@ -61,9 +61,9 @@ def _check_of(data_type: pa.DataType) -> Check | None:
         case pa.StructType():
             return _structs(data_type)
         case pa.MapType():
-            return _maps(_check_of(data_type.key_type), _check_of(data_type.item_type))
+            return _maps(_check_of(data_type.key_type), _check_of_field(data_type.item_field))
         case pa.ListType() | pa.LargeListType() | pa.FixedSizeListType():
-            return _lists(_check_of(data_type.value_type))
+            return _lists(_check_of_field(data_type.value_field))
         case pa.TimestampType():
             return _timestamps(data_type)
         case _ if t.is_integer(data_type):
@@ -74,6 +74,21 @@ def _check_of(data_type: pa.DataType) -> Check | None:
             return _dates
         case _:
             return None
+
+
+def _check_of_field(field: "pa.Field[Any]") -> Check | None:
+    """The same for what stands in a container, which may be NOT NULL."""
+    inner = _check_of(field.type)
+    if field.nullable:
+        return inner
+
+    def check(values: Sequence[Any]) -> None:
+        if _NULL in set(map(type, values)):
+            raise ValueError(f"its field {field.name!r} is NOT NULL")
+        if inner is not None:
+            inner(values)
+
+    return check
 
 
 def _whole_numbers(values: Sequence[Any]) -> None:
@@ -163,17 +178,13 @@ def _pairs(value: Any) -> Collection[tuple[Any, Any]]:
 
 
 def _structs(data_type: pa.StructType) -> Check:
-    fields = list(data_type)
-    names = tuple(field.name for field in fields)
-    checks = [_check_of(field.type) for field in fields]
-    looked_at = any(checks) or not all(field.nullable for field in fields)
+    names = tuple(field.name for field in data_type)
+    checks = [_check_of_field(field) for field in data_type]
 
     def check(values: Sequence[Any]) -> None:
         kinds = set(map(type, values))
         columns = _columns(_without_nulls(values, kinds), kinds - {_NULL}, names)
-        for field, part, column in zip(fields, checks, columns, strict=False) if looked_at else ():
-            if not field.nullable and _NULL in set(map(type, column)):
-                raise ValueError(f"its field {field.name!r} is NOT NULL")
+        for part, column in zip(checks, columns, strict=False) if any(checks) else ():
             if part is not None:
                 part(column)
 

@@ -1,4 +1,4 @@
-"""Schemas that differ only in what may be null: what holds the values of both, and batches of the one as batches of the other."""
+"""What may be null, at any depth: schemas that differ in nothing else, and values that are null where none may be."""
 
 from typing import Any
 
@@ -54,3 +54,52 @@ def _type(left: pa.DataType, right: pa.DataType) -> pa.DataType:
             return pa.map_(key, item, left.keys_sorted)  # type: ignore[no-any-return, call-overload]  # the stubs know types only
         case _:
             raise _DifferOtherwise
+
+
+def all_nullable(data_type: pa.DataType) -> pa.DataType:
+    """The same type, where everything inside may be null (but a map's keys)."""
+    match data_type:
+        case pa.StructType():
+            return pa.struct([_nullable(field) for field in data_type])
+        case pa.ListType():
+            return pa.list_(_nullable(data_type.value_field))
+        case pa.LargeListType():
+            return pa.large_list(_nullable(data_type.value_field))
+        case pa.FixedSizeListType():
+            return pa.list_(_nullable(data_type.value_field), data_type.list_size)
+        case pa.MapType():
+            key = data_type.key_field.with_type(all_nullable(data_type.key_type))
+            return pa.map_(key, _nullable(data_type.item_field), data_type.keys_sorted)  # type: ignore[no-any-return, call-overload]  # the stubs know types only
+        case _:
+            return data_type
+
+
+def _nullable(field: "pa.Field[Any]") -> "pa.Field[Any]":
+    return pa.field(field.name, all_nullable(field.type))
+
+
+def tightened(array: "pa.Array[Any]", data_type: pa.DataType) -> "pa.Array[Any]":
+    """An array of ``all_nullable(data_type)`` as one of ``data_type``; ValueError, naming the field, if a null is in the way."""
+    if array.type == data_type:
+        return array
+    _refuse_nulls(array, data_type)
+    return array.view(data_type)
+
+
+def _refuse_nulls(array: Any, data_type: pa.DataType) -> None:
+    match data_type:
+        case pa.StructType():
+            present = array.filter(array.is_valid())
+            for at, field in enumerate(data_type):
+                _refuse_nulls_in(present.field(at), field)
+        case pa.MapType():
+            first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
+            _refuse_nulls_in(array.items.slice(first, last - first), data_type.item_field)
+        case pa.ListType() | pa.LargeListType() | pa.FixedSizeListType():
+            _refuse_nulls_in(array.flatten(), data_type.value_field)
+
+
+def _refuse_nulls_in(array: "pa.Array[Any]", field: "pa.Field[Any]") -> None:
+    if array.null_count and not field.nullable:
+        raise ValueError(f"its field {field.name!r} is NOT NULL")
+    _refuse_nulls(array, field.type)

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from polars.exceptions import PanicException, PolarsError
 
 from cutwater.errors import DataError, SchemaError
+from cutwater.nullability import all_nullable, tightened
 from cutwater.schema import missing_column
 
 
@@ -98,21 +99,19 @@ def _fitted_column(table: pa.Table, field: "pa.Field[Any]", where: str) -> "pa.A
         raise DataError(
             f"{where}: column {field.name!r} is {column.type} in the result, but {field.type} in the schema"
         )
+    differ = (
+        f"{where}: column {field.name!r} is {column.type} in the result, {field.type} in the schema, and has a value"
+    )
+    loose = all_nullable(field.type)  # Arrow's own check takes what is in a null struct for a null of its own
     try:
-        cast = column if column.type == field.type else column.cast(field.type)
-    except pa.ArrowException as error:
-        raise DataError(
-            f"{where}: column {field.name!r} is {column.type} in the result, {field.type} in the schema, and has a value "
-            f"that does not fit: {error}"
-        ) from None
-    if any(map(_became_infinite, column.chunks, cast.chunks)):
-        raise DataError(
-            f"{where}: column {field.name!r} is {column.type} in the result, {field.type} in the schema, and has a value "
-            "that is out of its range"
-        )
+        cast = column if column.type in (field.type, loose) else column.cast(loose)
+        chunks = [tightened(chunk, field.type) for chunk in cast.chunks]
+    except (pa.ArrowException, ValueError) as error:
+        raise DataError(f"{differ} that does not fit: {error}") from None
+    if any(map(_became_infinite, column.chunks, chunks)):
+        raise DataError(f"{differ} that is out of its range")
     if cast.null_count and not field.nullable:
         raise DataError(f"{where}: column {field.name!r} is NOT NULL in the schema, but the result has nulls in it")
-    chunks = cast.chunks
     return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks or [pa.array([], field.type)])
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from cutwater.errors import ConfigError, DataError, SchemaError, UserCodeError
+from cutwater.nullability import all_nullable
 from cutwater.operators.column_functions import FilterExpression, MapBatches, Select, WithColumns
 from cutwater.operators.operator import Operator
 from cutwater.operators.polars_arrow import fitted_table
@@ -293,3 +294,32 @@ def test_times_and_durations_keep_the_unit_of_their_schema() -> None:
     schema = pa.schema([("t", pa.time32("s")), ("d", pa.duration("s"))])
     row = (time(1, 2, 3), timedelta(seconds=5))
     assert run(MapBatches(lambda df: df, schema), row, schema=schema).rows() == [row]
+
+
+FULL = pa.field("item", pa.int64(), nullable=False)
+
+
+@pytest.mark.parametrize(
+    ("data_type", "good", "bad"),
+    [
+        (pa.struct([pa.field("x", pa.int64(), nullable=False)]), [{"x": 1}, None], {"x": None}),
+        (pa.list_(FULL), [[1], None, []], [1, None]),
+        (pa.map_(pa.string(), FULL), [[("a", 1)], None], [("a", None)]),
+        (pa.list_(pa.struct([pa.field("l", pa.list_(FULL))])), [[{"l": [1]}, {"l": None}, None]], [{"l": [None]}]),
+    ],
+)
+def test_nulls_inside_of_values_are_refused_where_none_may_be(data_type: pa.DataType, good: Any, bad: Any) -> None:
+    schema = pa.schema([("v", data_type), ("n", pa.int64())])
+
+    def fitted(*values: Any) -> list[Any]:
+        given = pa.array([None, *values], all_nullable(data_type)).slice(1)
+        fits = fitted_table(pa.table({"n": [0] * len(values), "v": given}), schema, "test")
+        fits.validate(full=True)
+        assert fits.schema == schema
+        return fits.column("v").to_pylist()
+
+    assert fitted(*good) == good
+    with pytest.raises(DataError, match=r"column 'v' .* does not fit: its field .* is NOT NULL"):
+        fitted(*good, bad)
+    with pytest.raises(DataError, match=r"column 'v' is .* is NOT NULL"):
+        batch_of([(bad, 1)], schema, "test")
