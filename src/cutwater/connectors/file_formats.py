@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from cutwater.connectors.csv_lines import refuse_unfit_for_csv
 from cutwater.connectors.json_lines import refuse_unfit_for_json
+from cutwater.errors import SchemaError
 
 ROW_GROUP_ROWS = 256 * 1024
 ROW_GROUP_BYTES = 32 << 20
@@ -64,6 +65,9 @@ class CsvFormat(FileFormat):
 
     def check(self, schema: pa.Schema, where: str) -> None:
         refuse_unfit_for_csv(schema, where)
+        for field in schema:
+            if pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type):
+                raise SchemaError(f"{where}: column {field.name!r} is binary; CSV cannot hold bytes (use a string)")
 
 
 class _ParquetWriter(FileWriter):

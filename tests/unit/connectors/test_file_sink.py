@@ -16,8 +16,8 @@ from cutwater.connectors.file_sink import FileSink, csv_sink, json_sink, parquet
 from cutwater.connectors.json_lines import json_files
 from cutwater.connectors.manifest import committed_files
 from cutwater.connectors.parquet import parquet_files
-from cutwater.connectors.sink import CommitLost, SinkContext
-from cutwater.errors import ConfigError
+from cutwater.connectors.sink import SinkContext
+from cutwater.errors import CommitLost, ConfigError
 from tests.unit.connectors.reading import read_all
 
 SCHEMA = pa.schema([("n", pa.int64()), ("word", pa.string())])
@@ -276,5 +276,7 @@ def test_what_cannot_work_is_refused_before_anything_starts(tmp_path: Path) -> N
         csv_sink(tmp_path / "out").check(pa.schema([("l", pa.list_(pa.int64()))]))
     with pytest.raises(ConfigError, match="JSON lines cannot hold bytes"):
         json_sink(tmp_path / "out").check(pa.schema([("b", pa.binary())]))
+    with pytest.raises(ConfigError, match="CSV cannot hold bytes"):
+        csv_sink(tmp_path / "out").check(pa.schema([("b", pa.binary())]))
     with pytest.raises(ConfigError, match="both must be writable"):
         parquet_sink(tmp_path / "file" / "out").check(SCHEMA)
