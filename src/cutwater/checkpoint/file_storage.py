@@ -1,5 +1,6 @@
 """Checkpoints in a folder of a local or shared POSIX file system."""
 
+import contextlib
 import errno
 import os
 import uuid
@@ -114,10 +115,13 @@ class FileStorage:
     def sweep(self, prefix: str) -> None:
         """Remove what crashed writers left under construction. Only for the one who owns ``prefix``: a writer that still
         lives fails with StorageError."""
-        for parent, _, files in os.walk(os.path.join(self.root, os.path.dirname(prefix))):
-            for file in files:
-                if file.startswith(_STAGED):
-                    _forget(os.path.join(parent, file))
+        for parent, _, files in os.walk(os.path.join(self.root, os.path.dirname(prefix)), topdown=False):
+            left = [file for file in files if file.startswith(_STAGED)]
+            for file in left:
+                _forget(os.path.join(parent, file))
+            if left and parent != self.root:
+                with contextlib.suppress(OSError):  # unless something else is in it
+                    os.rmdir(parent)
 
     def _path(self, name: str) -> str:
         parts = name.split("/")

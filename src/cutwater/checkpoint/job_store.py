@@ -242,6 +242,8 @@ class JobStore:
 
     def delete_leftovers(self) -> tuple[CheckpointId, ...]:
         """Files of checkpoints that older attempts began and never completed. After ``acquire_attempt``."""
+        if isinstance(self.storage, FileStorage):
+            self.storage.sweep(self.layout.checkpoints)
         highest = self._attempts.required().highest_id
         leftovers = choose_leftovers(self._folders.on_disk(), self._folders.with_metadata(), highest)
         self._folders.delete(leftovers)

@@ -123,7 +123,7 @@ class SparkAttempt:
         )
         self._hellos: dict[SubtaskId, Hello] = {}
         self._spark_error: Exception | None = None
-        self._group = f"cutwater-{definition.name}-{attempt}"
+        self._group = f"cutwater-{definition.name}-{incarnation}-{attempt}"
 
     def ask(self, event: Event) -> None:
         """From any thread: a request for the coordinator."""

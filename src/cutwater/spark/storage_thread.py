@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from cutwater.errors import StorageError
 from cutwater.spark.storage_calls import SILENCE_SECONDS
 
 
@@ -33,6 +34,9 @@ class StorageThread(threading.Thread):
                 result: Any = work()
             except Exception as error:
                 result = error
+            except BaseException as error:
+                # A sys.exit in a sink's code, say: this thread lives on, or nobody would ever hear of the rest.
+                result = StorageError(f"{type(error).__name__}: {error}")
             self.results.put((done, result))
             with self._progress:
                 self._done += 1

@@ -215,3 +215,15 @@ def test_whoever_takes_the_lock_sweeps_what_a_killed_writer_left(root: Path) -> 
     assert len(os.listdir(root / "job" / "chk-1")) > 1
     open_store(root).lock().release()
     assert os.listdir(root / "job" / "chk-1") == ["file"]
+
+
+def test_the_next_attempt_sweeps_what_a_killed_worker_left_and_the_folder_made_for_it(root: Path) -> None:
+    store = open_store(root)
+    store.acquire_attempt()
+    storage = FileStorage(str(root))
+    for _ in crash_everywhere(lambda say: storage.put("job/chk-7/file", b"content")):
+        storage.delete(["job/chk-7/file"])
+    assert os.listdir(root / "job" / "chk-7")
+    store.acquire_attempt()
+    store.delete_leftovers()
+    assert not (root / "job" / "chk-7").exists()

@@ -1,5 +1,6 @@
 """A storage that never answers holds up neither a cancel nor the end, and nothing of it is forgotten."""
 
+import sys
 import threading
 
 import pytest
@@ -70,6 +71,15 @@ def test_storage_work_that_hangs_is_left_and_what_waits_behind_it_is_never_begun
     work.join(PATIENCE)
     assert not work.is_alive()
     assert not begun.is_set()
+
+
+def test_a_sys_exit_in_user_code_is_a_failure_of_that_work_and_the_next_is_done() -> None:
+    work, results = StorageThread(), []
+    work.submit(lambda: sys.exit("no licence"), results.append)
+    work.submit(lambda: 2, results.append)
+    work.finish(lambda: False)
+    assert isinstance(results[0], StorageError) and "no licence" in str(results[0])
+    assert results[1] == 2
 
 
 def test_what_the_last_results_lead_to_is_done_too() -> None:
