@@ -15,6 +15,7 @@ import psutil
 from pyspark.sql import SparkSession
 
 from cutwater.errors import ConfigError, PlanError
+from cutwater.spark.master import Tasks, tasks_of
 from cutwater.spark.settings import DEFAULT_SLOTS, check_session, spark_conf
 from cutwater.spark.slots import total_slots
 
@@ -125,7 +126,7 @@ def open_session(master: str | None, settings: Mapping[str, str], slots: int | N
     require_java()
     conf = spark_conf(master=master, slots=slots)
     conf.set("spark.ui.enabled", "false")
-    if master is None or master.startswith("local"):
+    if master is None or tasks_of(master) is not Tasks.ON_A_CLUSTER:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         conf.set("spark.driver.host", "127.0.0.1")
     conf.set("spark.driver.memory", "2g")

@@ -8,6 +8,7 @@ from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from cutwater.errors import ConfigError
+from cutwater.spark.master import Tasks, checked_master, repeats_tasks, tasks_of
 
 SUPPORTED_SPARK: Final = "4.3."
 DEFAULT_SLOTS: Final = 64
@@ -58,7 +59,7 @@ _WHY = {
 }
 
 
-def spark_conf(master: str | None = None, slots: int | None = None, **conf: str) -> SparkConf:
+def spark_conf(master: str | None = None, slots: int | None = None, **conf: str | bool | float) -> SparkConf:
     """The settings a session needs. ``slots`` sizes a local master; keyword arguments may write ``_`` for ``.``.
 
     ``SparkSession.builder.config(conf=cw.spark_conf("spark://host:7077"))`` makes a session for a cluster.
@@ -71,24 +72,24 @@ def spark_conf(master: str | None = None, slots: int | None = None, **conf: str)
     chosen = master or f"local[{slots or DEFAULT_SLOTS}]"
     result.setMaster(chosen)
     result.setAppName("cutwater")
-    for key, value in {**({} if is_local(chosen) else ON_CLUSTERS), **RECOMMENDED, **REQUIRED}.items():
+    frozen = {} if tasks_of(chosen) is Tasks.IN_THE_DRIVER else ON_CLUSTERS
+    for key, value in {**frozen, **RECOMMENDED, **REQUIRED}.items():
         result.set(key, value)
-    for key, value in conf.items():
-        dotted = key if key.startswith("spark.") else f"spark.{key.replace('_', '.').removeprefix('spark.')}"
-        result.set(dotted, str(value))
+    for name, own in conf.items():
+        dotted = name if name.startswith("spark.") else f"spark.{name.replace('_', '.').removeprefix('spark.')}"
+        result.set(dotted, _in_sparks_words(own))
     return result
 
 
 def _check(master: object, slots: object) -> None:
     if slots is not None and (isinstance(slots, bool) or not isinstance(slots, int) or slots < 1):
         raise ConfigError(f"slots={slots!r}: a whole number of at least 1 is needed.")
-    if master is not None and (not isinstance(master, str) or not master):
-        raise ConfigError(f"master={master!r}: a master's URL is needed, like 'spark://host:7077'.")
+    if master is not None:
+        checked_master(master)
 
 
-def is_local(master: object) -> bool:
-    """Whether driver and executor are one process (``local-cluster`` is a cluster)."""
-    return str(master).startswith("local[")
+def _in_sparks_words(value: str | bool | float) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _use_this_python() -> None:
@@ -99,7 +100,7 @@ def _use_this_python() -> None:
 
 def driver_addresses(spark: SparkSession) -> tuple[str, str]:
     """Where the driver listens for its workers, and where they find it: as Spark itself does."""
-    if str(spark.sparkContext.master).startswith("local"):  # local-cluster, too, is on this machine only
+    if tasks_of(spark.sparkContext.master) is not Tasks.ON_A_CLUSTER:
         return "127.0.0.1", "127.0.0.1"
     conf = spark.sparkContext.getConf()
     host = conf.get("spark.driver.host") or "127.0.0.1"
@@ -110,7 +111,7 @@ def wants_protected_network(spark: SparkSession) -> bool:
     """Whether the user asked Spark to authenticate or encrypt what travels between its processes."""
     conf = spark.sparkContext.getConf()
     asked = ("spark.authenticate", "spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
-    return any(conf.get(key) == "true" for key in asked)
+    return any(_means(conf.get(key), "true") for key in asked)
 
 
 def check_session(spark: SparkSession) -> list[str]:
@@ -118,13 +119,22 @@ def check_session(spark: SparkSession) -> list[str]:
     problems = []
     if not spark.version.startswith(SUPPORTED_SPARK):
         problems.append(f"Spark {spark.version} is running; Cutwater needs Spark 4.3 (pip install pyspark==4.3.0).")
-    conf = spark.sparkContext.getConf()
+    conf, master = spark.sparkContext.getConf(), spark.sparkContext.master
     for key, wanted in REQUIRED.items():
         found = spark.conf.get(key, None) if key.startswith("spark.sql.") else conf.get(key)
         if found is None and key in ("spark.speculation", "spark.dynamicAllocation.enabled"):
             continue
-        if key == "spark.task.maxFailures" and found is None and is_local(spark.sparkContext.master):
+        if key == "spark.task.maxFailures" and found is None and tasks_of(master) is Tasks.IN_THE_DRIVER:
             continue
-        if found != wanted:
+        if not _means(found, wanted):
             problems.append(f"{key} is {found or 'not set'}, and must be {wanted}: {_WHY[key]}.")
+    if repeats_tasks(master):
+        why = _WHY["spark.task.maxFailures"]
+        problems.append(f"The master is {master}, and must be without the number of tries: {why}.")
     return problems
+
+
+def _means(found: str | None, wanted: str) -> bool:
+    """As Spark reads it: booleans in any case, blanks around a value do not count."""
+    told = (found or "").strip()
+    return told == wanted or (wanted in ("true", "false") and told.lower() == wanted)

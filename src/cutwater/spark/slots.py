@@ -6,6 +6,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from cutwater.errors import PlanError
+from cutwater.spark.master import Tasks, tasks_of
 
 
 def total_slots(spark: SparkSession) -> int:
@@ -28,15 +29,17 @@ def refuse_too_few(spark: SparkSession, needed: int, kept_because: Callable[[], 
     total = total_slots(spark)
     if total >= needed:
         return
-    master = spark.sparkContext.master
+    raise PlanError(too_few(spark.sparkContext.master, total, needed, kept_because()))
+
+
+def too_few(master: str | None, total: int, needed: int, kept_because: str | None) -> str:
     advice = (
         f"Use master local[{needed}] or more (slots are threads, not cores), for example with cw.spark_conf(slots={needed})"
-        if str(master).startswith("local[")
+        if tasks_of(master) is Tasks.IN_THE_DRIVER
         else f"Give the session executors with at least {needed} cores in all"
     )
-    reason = kept_because()
-    kept = f" No larger session was started: {reason}." if reason else ""
-    raise PlanError(
+    kept = f" No larger session was started: {kept_because}." if kept_because else ""
+    return (
         f"This job needs {needed} slots at the same time, and the session (master {master}) has {total}. "
         f"{advice}, or lower the parallelism.{kept}"
     )
