@@ -21,7 +21,7 @@ class FoundFile:
 
 
 class InputFiles:
-    """Names that begin with ``.`` or ``_`` are passed over, below a folder too.
+    """Names that begin with ``.`` or ``_`` are passed over, below a folder too; but folders like ``_day=1`` are data.
 
     A watched file must appear complete: write it under such a name (or elsewhere on the same file system), then rename
     it. A file counts by its path: it is read once, as long as it was when it was found.
@@ -42,15 +42,23 @@ class InputFiles:
             )
 
     def found(self, known: Collection[str] = ()) -> list[FoundFile]:
-        """The files there are, by name, without those known."""
-        paths = sorted(set(self._paths()).difference(known))
-        return [file for path in paths if (file := _found(path)) is not None]
+        """The files there are, by name, without those known. DataError, naming it, if one may be missed in some folder."""
+        try:
+            paths = sorted(set(self._paths()).difference(known))
+            return [file for path in paths if (file := _found(path)) is not None]
+        except OSError as error:
+            raise DataError(
+                f"{self.where}: {error.filename} cannot be read: {error.strerror}; put it there and let the user who runs "
+                "the driver list and enter it, or give a path without it"
+            ) from error
 
     def _paths(self) -> list[str]:
         if os.path.isfile(self.path):
             return [self.path]
-        roots = glob.glob(self.path, recursive=True) if self._is_glob else [self.path]
-        return [path for root in roots if not _is_hidden(root) for path in _below(root)]
+        if not self._is_glob:
+            return _below(self.path, may_be_missing=self.watch)
+        _refuse_unlistable(self.path)
+        return [path for root in glob.glob(self.path, recursive=True) for path in _matched(root)]
 
 
 def split_width(found: Iterable[FoundFile], parallelism: int) -> int:
@@ -77,18 +85,50 @@ def refuse_compressed(path: str, where: str) -> None:
         raise DataError(f"{where}: {path} is compressed, so it has no positions to resume from; unpack it first")
 
 
-def _below(root: str) -> list[str]:
+def _matched(root: str) -> list[str]:
+    """The files that a path found by a glob means: itself, or everything below it."""
+    name = os.path.basename(root.rstrip("/"))
     if os.path.isfile(root):
-        return [root]
+        return [] if _is_hidden(name) else [root]
+    return _below(root, may_be_missing=True) if os.path.isdir(root) and not _is_hidden_folder(name) else []
+
+
+def _below(root: str, *, may_be_missing: bool) -> list[str]:
+    def refuse(error: OSError) -> None:
+        gone = isinstance(error, FileNotFoundError)
+        if not gone or (error.filename == root and not may_be_missing):
+            raise error
+
     found = []
-    for folder, subfolders, names in os.walk(root):
-        subfolders[:] = [name for name in subfolders if not _is_hidden(name)]
+    for folder, subfolders, names in os.walk(root, onerror=refuse):
+        subfolders[:] = [name for name in subfolders if not _is_hidden_folder(name)]
         found += [os.path.join(folder, name) for name in names if not _is_hidden(name)]
     return found
 
 
-def _is_hidden(path: str) -> bool:
-    return os.path.basename(path).startswith((".", "_"))
+def _refuse_unlistable(pattern: str) -> None:
+    """``glob`` passes over what it may not list or enter; whoever reads everything wants to know."""
+    folders = []
+    while glob.has_magic(pattern):
+        pattern, name = os.path.split(pattern)
+        folders.append((pattern, name))
+    for folder, name in reversed(folders):
+        for there in glob.glob(os.path.join(folder, ""), recursive=True) if glob.has_magic(folder) else [folder]:
+            try:
+                os.stat(os.path.join(there, "."))
+                if glob.has_magic(name):
+                    os.scandir(there).close()
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith((".", "_"))
+
+
+def _is_hidden_folder(name: str) -> bool:
+    """One like ``_day=1`` holds the rows of a partition, as in Spark."""
+    return _is_hidden(name) and not (name.startswith("_") and "=" in name)
 
 
 def _found(path: str) -> FoundFile | None:

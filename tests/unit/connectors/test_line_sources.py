@@ -2,6 +2,9 @@
 
 import json
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -227,6 +230,85 @@ def test_a_folder_is_read_with_what_lies_below_it_but_without_hidden_names(tmp_p
     assert [row["value"] for row in read_all(text_files(tmp_path))] == ["a.txt", "b.txt", "deep/c.txt"]
     assert [row["value"] for row in read_all(text_files(f"{tmp_path}/*.txt"))] == ["a.txt", "b.txt"]
     assert [row["value"] for row in read_all(text_files(f"file://{tmp_path}/a.txt"))] == ["a.txt"]
+
+
+def test_folders_of_a_partition_are_data_even_if_the_columns_name_begins_like_a_hidden_one(tmp_path: Path) -> None:
+    for name in (
+        "_day=x/a.txt",
+        "_day=x/_more=y/b.txt",
+        "_day=x/_c.txt",
+        "_temporary/d.txt",
+        ".day=x/e.txt",
+        "_f=g.txt",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name + "\n")
+    expected = ["_day=x/_more=y/b.txt", "_day=x/a.txt"]
+    assert [row["value"] for row in read_all(text_files(tmp_path))] == expected
+    assert [row["value"] for row in read_all(text_files(f"{tmp_path}/_day=*"))] == expected
+
+
+@contextmanager
+def _without_the_rights_of_root() -> Iterator[None]:
+    """Root may read everything, so the tests that it runs become somebody else for a while."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that everybody can enter: pytest's own are for their owner only."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        for name in ("a", "b"):
+            (Path(folder) / name).mkdir()
+            (Path(folder) / name / "x.txt").write_text(name + "\n")
+        yield Path(folder)
+        os.chmod(Path(folder) / "b", 0o755)
+
+
+@pytest.mark.parametrize("rights", [0o000, 0o444])
+@pytest.mark.parametrize("pattern", ["", "*", "*/x.txt", "**/*.txt", "[ab]/*"])
+@pytest.mark.parametrize("watch", [False, True])
+def test_a_folder_that_cannot_be_read_is_named_not_passed_over(
+    open_folder: Path, pattern: str, rights: int, watch: bool
+) -> None:
+    (open_folder / "b").chmod(rights)
+    with _without_the_rights_of_root():
+        with pytest.raises(DataError, match=rf"text_files: .*{open_folder}/b\b.* cannot be read: Permission denied; "):
+            text_files(open_folder / pattern, watch=watch).splits()
+        if watch:
+            with pytest.raises(DataError, match="cannot be read: Permission denied"):
+                text_files(open_folder / pattern, watch=True).discover([])
+    (open_folder / "b").chmod(0o755)
+    with _without_the_rights_of_root():
+        assert len(text_files(open_folder / pattern, watch=watch).splits()) == 2
+
+
+def test_a_folder_that_may_be_entered_but_not_listed_is_enough_for_a_file_that_is_named(open_folder: Path) -> None:
+    (open_folder / "b").chmod(0o111)
+    with _without_the_rights_of_root():
+        assert len(text_files(open_folder / "*/x.txt").splits()) == 2
+
+
+def test_a_folder_that_is_named_is_read_whatever_its_name_begins_with(tmp_path: Path) -> None:
+    (tmp_path / "_in").mkdir()
+    (tmp_path / "_in" / "a.txt").write_text("a\n")
+    assert [row["value"] for row in read_all(text_files(tmp_path / "_in"))] == ["a"]
+
+
+def test_a_folder_that_is_gone_when_the_job_starts_is_named(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    source = text_files(tmp_path / "in")
+    (tmp_path / "in").rmdir()
+    with pytest.raises(DataError, match=r"text_files: .*/in cannot be read: No such file or directory; "):
+        source.splits()
 
 
 def test_a_watched_folder_may_be_missing_and_each_file_that_appears_in_it_is_found_once(tmp_path: Path) -> None:
