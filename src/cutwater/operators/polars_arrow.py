@@ -10,7 +10,7 @@ from polars.exceptions import PanicException, PolarsError
 
 from cutwater.errors import DataError, SchemaError
 from cutwater.nullability import all_nullable, tightened
-from cutwater.schema import missing_column
+from cutwater.schema import did_you_mean, missing_column
 
 
 def frame_of(batch: pa.RecordBatch) -> pl.DataFrame:
@@ -73,7 +73,11 @@ def fitted_table(table: pa.Table, schema: pa.Schema, where: str) -> pa.RecordBat
     """The same for a table: columns in the schema's order, cast where no value changes, in one piece."""
     unknown = [name for name in table.column_names if name not in schema.names]
     if unknown:
-        raise DataError(f"{where}: the result has {missing_column(unknown[0], schema.names, 'the schema')}")
+        raise DataError(
+            f"{where}: the result has a column {unknown[0]!r}, which the schema has not"
+            f"{did_you_mean(unknown[0], schema.names)}; drop it or name it in the schema, which has: "
+            f"{', '.join(schema.names)}"
+        )
     if (same := _same_columns(table, schema)) is not None:
         return same
     return pa.RecordBatch.from_arrays([_fitted_column(table, field, where) for field in schema], schema=schema)
