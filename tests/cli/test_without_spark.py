@@ -1,6 +1,7 @@
 """Commands that need no Spark: what they answer, how they end, and what they say about mistakes."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import cutwater as cw
 from cutwater.checkpoint.file_storage import FileStorage
 from cutwater.checkpoint.job_store import JobStore
 from cutwater.cli import doctor, settings
+from cutwater.cli.answer import answer
 from cutwater.cli.doctor import Health
 from cutwater.cli.main import app
 from cutwater.testing.clock import ManualClock
@@ -111,6 +113,33 @@ def test_mistakes_are_json_for_those_who_ask_for_json(tmp_path: Path) -> None:
     told = json.loads(result.stdout)
     assert told["status"] == "failed"
     assert "there is no such file" in told["error"]
+
+
+def test_what_the_file_prints_while_it_is_read_stays_out_of_the_json(file: Path) -> None:
+    file.write_text(
+        "print('loading')\n" + GOOD + "    env.explain()\n    raise ValueError('no')\n"
+        "\ndef environment():\n    print('making it')\n    return cw.Environment()\n"
+    )
+    result = call("run", file, "--json")
+    assert "ValueError: no" in json.loads(result.stdout)["error"]
+    assert "loading" in result.stderr
+    assert "making it" in result.stderr
+    assert "slots" in result.stderr, "what explain() prints"
+
+
+def test_a_file_that_exits_is_told_with_its_line(file: Path) -> None:
+    file.write_text("import sys\nsys.exit(0)\n")
+    assert "my_pipeline.py:2: SystemExit: 0" in refused(call("run", file))
+
+
+def test_numbers_that_json_has_no_word_for_are_null(capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(word: str) -> None:
+        pytest.fail(f"{word} is not JSON")
+
+    row = {"x": math.nan, "tags": [math.inf, 1.5], "inner": {"y": -math.inf}, "n": 3}
+    answer({"collected": {"all": [row]}}, lambda: None, as_json=True)
+    told = json.loads(capsys.readouterr().out, parse_constant=refuse)
+    assert told == {"collected": {"all": [{"x": None, "tags": [None, 1.5], "inner": {"y": None}, "n": 3}]}}
 
 
 def test_an_unknown_command_and_an_unknown_option_are_wrong_use() -> None:

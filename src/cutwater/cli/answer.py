@@ -1,6 +1,8 @@
 """How a command ends: an answer for people or for programs, and the exit code that says whether it went well."""
 
+import contextlib
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,9 +20,27 @@ WRONG_USE = 2
 def answer(value: dict[str, Any], told: Callable[[], None], *, as_json: bool) -> None:
     """``value`` as one JSON object, or whatever ``told`` prints of it."""
     if as_json:
-        print(json.dumps(value, indent=2, default=str, ensure_ascii=False))
+        print(json.dumps(_with_finite_numbers(value), indent=2, default=str, ensure_ascii=False, allow_nan=False))
     else:
         told()
+
+
+def _with_finite_numbers(value: Any) -> Any:
+    """JSON has no word for NaN and the infinities, and many readers refuse Python's: they are null."""
+    match value:
+        case float() if not math.isfinite(value):
+            return None
+        case dict():
+            return {key: _with_finite_numbers(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_with_finite_numbers(each) for each in value]
+        case _:
+            return value
+
+
+def kept_clear(*, as_json: bool) -> contextlib.AbstractContextManager[Any]:
+    """What code of the user's prints must not stand in the way of whoever reads the JSON."""
+    return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
 
 
 def console() -> Console:

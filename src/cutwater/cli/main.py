@@ -14,7 +14,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Answer with one JSON value on standard output.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="Answer with one JSON value on standard output (NaN and infinities are null).")
+]
 
 
 @app.command()

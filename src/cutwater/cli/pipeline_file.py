@@ -78,7 +78,7 @@ def _called(path: Path, fn: Callable[..., Any], *arguments: Any) -> Any:
         raise ConfigError(f"{where}:{error.lineno}: {error.msg}{code}") from None
     except ConfigError as error:
         raise type(error)(f"{_line_in(path, error)}: {error}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(f"{_line_in(path, error)}: {type(error).__name__}: {error}") from error
 
 

@@ -1,12 +1,10 @@
 """``cutwater run``: a pipeline from a file, to its end."""
 
-import contextlib
-import sys
 from typing import Any
 
 from rich.table import Table
 
-from cutwater.cli.answer import answer, console
+from cutwater.cli.answer import answer, console, kept_clear
 from cutwater.cli.pipeline_file import PipelineFile, load
 from cutwater.cli.settings import DEFAULT_CHECKPOINTING, Settings, parse
 from cutwater.environment import Environment
@@ -28,11 +26,10 @@ def run(
     as_json: bool,
 ) -> None:
     settings = parse(pairs, checkpoints)
-    env = _environment(load(file), settings, master, parallelism)
-    collected = list(env.define("check", env.parallelism or 1).collected)
     job_name = name or _name_of(file)
-    # What the pipeline prints must not stand in the way of whoever reads the JSON.
-    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+    with kept_clear(as_json=as_json):
+        env = _environment(load(file), settings, master, parallelism)
+        collected = list(env.define("check", env.parallelism or 1).collected)
         result = env.execute(job_name, restore)
     answer(_value(job_name, result, collected), lambda: _tell(job_name, result, collected), as_json=as_json)
 
