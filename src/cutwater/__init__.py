@@ -19,6 +19,7 @@ from cutwater.connectors.spark_table import spark_table
 from cutwater.connectors.text import text_files
 from cutwater.environment import Environment
 from cutwater.errors import (
+    CommitLost,
     ConfigError,
     CutwaterError,
     DamagedCheckpoint,
@@ -41,13 +42,13 @@ from cutwater.state.memory import Memory
 from cutwater.stream import KeyedStream, Stream
 
 __all__ = [
-    "END", "AggregatingState", "CheckpointInfo", "Checkpointing", "ConfigError", "CutwaterError", "DamagedCheckpoint",
-    "DataError", "Environment", "Job", "JobFailed", "JobResult", "KeyedProcess", "KeyedStream", "ListState", "MapState",
-    "Memory", "PlanError", "Process", "ReducingState", "RestoreError", "SchemaError", "SideOutput", "Source",
-    "SplitReader", "StateBackend", "StorageError", "StorageInUse", "Stream", "TwoPhaseCommitSink", "UserCodeError",
-    "ValueState", "check_session", "count", "csv_files", "csv_sink", "discard", "exponential_delay", "failure_rate",
-    "first", "fixed_delay", "from_rows", "json_files", "json_sink", "last", "max", "mean", "memory_storage", "min",
-    "no_restart", "parquet_files", "parquet_sink", "print_sink", "sequence", "socket", "spark_conf", "spark_table",
+    "END", "AggregatingState", "CheckpointInfo", "Checkpointing", "CommitLost", "ConfigError", "CutwaterError",
+    "DamagedCheckpoint", "DataError", "Environment", "Job", "JobFailed", "JobResult", "KeyedProcess", "KeyedStream",
+    "ListState", "MapState", "Memory", "PlanError", "Process", "ReducingState", "RestoreError", "SchemaError", "SideOutput",
+    "Source", "SplitReader", "StateBackend", "StorageError", "StorageInUse", "Stream", "TwoPhaseCommitSink",
+    "UserCodeError", "ValueState", "check_session", "count", "csv_files", "csv_sink", "discard", "exponential_delay",
+    "failure_rate", "first", "fixed_delay", "from_rows", "json_files", "json_sink", "last", "max", "mean", "memory_storage",
+    "min", "no_restart", "parquet_files", "parquet_sink", "print_sink", "sequence", "socket", "spark_conf", "spark_table",
     "sum", "testing", "text_files",
 ]  # fmt: skip
 

@@ -10,6 +10,7 @@
     │   └── DamagedCheckpoint  a stored file does not match its checksum
     ├── RestoreError           the stored state does not fit this program
     ├── ControlError           the control channel between driver and subtasks broke
+    ├── CommitLost             prepared output is gone for good: a sink says so, and the job fails without a restart
     ├── DataError              a record that does not fit, at run time
     ├── UserCodeError          the user's function raised; says on which line and for which row
     ├── JobFailed              the job ended in failure; the first line is the root cause
@@ -57,6 +58,14 @@ class RestoreError(CutwaterError):
 
 class ControlError(CutwaterError):
     """The control channel broke or said something it must not say."""
+
+
+class CommitLost(CutwaterError):
+    """A prepared transaction is gone and can never be committed: rows may be lost, and no retry can help.
+
+    Raised by the ``commit`` of a sink that knows so. The job fails at once, whatever ``restart=`` allows; any other error of
+    ``commit`` is taken for a passing one: it is tried again, then the job restarts.
+    """
 
 
 class DataError(CutwaterError):

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 import cutwater as cw
-from cutwater.connectors.sink import CommitLost, SinkContext
+from cutwater.connectors.sink import SinkContext
+from cutwater.errors import CommitLost
 from cutwater.rows import rows_of
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 import cutwater as cw
 from cutwater.errors import RestoreError, StorageInUse
-from tests.spark.troubled import StuckOnce, divide
+from tests.spark.troubled import ForgetfulSink, StuckOnce, divide
 from tests.spark.workers import completed_checkpoints, wait_until, worker_pids
 
 pytestmark = pytest.mark.timeout(600)
@@ -53,6 +53,16 @@ def test_a_job_that_fails_again_and_again_is_given_up_after_the_attempts_it_has(
     assert "3 failures, and fixed_delay allows 2 restarts" in str(failed.value)
     assert sum("restarting in" in line for line in job.log) == 2
     assert job.status == "failed"
+
+
+def test_output_that_is_gone_for_good_fails_the_job_at_once_and_costs_no_restart(tmp_path: Path) -> None:
+    env = environment(tmp_path, restart=cw.fixed_delay(attempts=1000, delay="10ms"))
+    env.read(cw.sequence(None, rate=1000), uid="numbers").write(ForgetfulSink(), uid="out")
+    job = env.start("forgetful")
+    with pytest.raises(cw.JobFailed, match="has expired") as failed:
+        job.wait("200s")
+    assert first_line(failed.value).startswith("out[") and "CommitLost" in first_line(failed.value)
+    assert not any("restarting in" in line for line in job.log)
 
 
 def test_a_worker_stuck_in_a_users_call_is_dead_before_the_next_attempt_opens_anything(tmp_path: Path) -> None:

@@ -92,3 +92,20 @@ class SilentReader(cw.SplitReader):
 
     def position(self) -> int:
         return self._emitted
+
+
+class ForgetfulSink(cw.TwoPhaseCommitSink):
+    """Its outside system has forgotten every transaction by the time it should be committed."""
+
+    def begin(self, name: str) -> str:
+        return name
+
+    def write(self, txn: str, batch: pa.RecordBatch) -> None: ...
+
+    def prepare(self, txn: str) -> str:
+        return txn
+
+    def commit(self, committable: str) -> None:
+        raise cw.CommitLost(f"transaction {committable} has expired")
+
+    def abort(self, committable: str) -> None: ...

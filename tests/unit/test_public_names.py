@@ -32,7 +32,7 @@ FUNCTIONS = [
 SINKS = ["parquet_sink", "json_sink", "csv_sink", "print_sink", "discard", "TwoPhaseCommitSink"]
 ERRORS = [
     "CutwaterError", "ConfigError", "SchemaError", "PlanError", "StorageError", "StorageInUse", "DamagedCheckpoint",
-    "RestoreError", "DataError", "UserCodeError", "JobFailed",
+    "RestoreError", "CommitLost", "DataError", "UserCodeError", "JobFailed",
 ]  # fmt: skip
 PROMISED = [*ENVIRONMENT, *RESTARTS, *JOBS, *SOURCES, *STREAMS, *FUNCTIONS, *SINKS, *ERRORS, "testing"]
 

@@ -17,9 +17,9 @@ from cutwater.connectors.file_formats import CsvFormat, FileFormat, FileWriter, 
 from cutwater.connectors.input_files import local_path
 from cutwater.connectors.manifest import was_committed, write_manifest
 from cutwater.connectors.partitions import split_by
-from cutwater.connectors.sink import CommitLost, Json, SinkContext, TwoPhaseCommitSink
+from cutwater.connectors.sink import Json, SinkContext, TwoPhaseCommitSink
 from cutwater.connectors.staging import Stage, Staging, abandoned, final_name, staged_name
-from cutwater.errors import ConfigError, CutwaterError
+from cutwater.errors import CommitLost, ConfigError, CutwaterError
 from cutwater.schema import require_columns
 
 MOST_OPEN_FILES = 64

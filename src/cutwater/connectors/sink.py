@@ -9,13 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cutwater.errors import CutwaterError
-
 Json = Any
-
-
-class CommitLost(CutwaterError):
-    """A prepared transaction is gone and cannot be committed any more: rows may be lost, and a retry cannot help."""
 
 
 class Delivery(Enum):
@@ -102,7 +96,7 @@ class TwoPhaseCommitSink(Sink):
 
     @abstractmethod
     def commit(self, committable: Json) -> None:
-        """Make it visible. Idempotent: it is repeated after a crash."""
+        """Make it visible. Idempotent: it is repeated after a crash. Raise ``cw.CommitLost`` when it is gone for good."""
 
     @abstractmethod
     def abort(self, committable: Json) -> None:

@@ -219,12 +219,14 @@ class SlowLoop:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskFailed:
-    """The root cause, as the user should read it; ``user_line`` is file:line of the user's code, if it was that."""
+    """The root cause, as the user should read it; ``user_line`` is file:line of the user's code, if it was that.
+    ``permanent``: another attempt would fail in the same way, and output may be lost."""
 
     uid: str
     error: str
     user_line: str | None
     trace: str
+    permanent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

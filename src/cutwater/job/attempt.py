@@ -39,6 +39,8 @@ class RootCause:
 
     message: str
     trace: str = ""
+    permanent: bool = False
+    """Another attempt cannot help (rule 44)."""
 
 
 class AttemptEvents(Protocol):
@@ -286,7 +288,8 @@ class AttemptDriver:
 
     def _subtask_failed(self, subtask: SubtaskId, failed: say.SubtaskFailed) -> None:
         line = f" ({failed.user_line})" if failed.user_line and failed.user_line not in failed.error else ""
-        self.fail(RootCause(f"{failed.uid or subtask.vertex}[{subtask.index}]{line}: {failed.error}", failed.trace))
+        where = f"{failed.uid or subtask.vertex}[{subtask.index}]{line}"
+        self.fail(RootCause(f"{where}: {failed.error}", failed.trace, failed.permanent))
 
     def _log_failure(self, outcome: Any) -> None:
         if isinstance(outcome, Exception):

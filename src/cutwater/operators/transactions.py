@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from cutwater.connectors.sink import CommitLost, Json, SinkContext, TwoPhaseCommitSink
-from cutwater.errors import CutwaterError, DataError, RestoreError
+from cutwater.connectors.sink import Json, SinkContext, TwoPhaseCommitSink
+from cutwater.errors import CommitLost, CutwaterError, DataError, RestoreError
 from cutwater.flow.ids import CheckpointId
 from cutwater.rows import shortened
 

@@ -217,6 +217,8 @@ class SparkRunner(threading.Thread):
     # --- how it goes on -----------------------------------------------------------------------------------------------
 
     def _restart_or_raise(self, cause: RootCause) -> None:
+        if cause.permanent:
+            raise _job_failed(cause, "No restart: another attempt could not commit it either.")
         decision = self._definition.restart.next_restart(self._failures, time.monotonic(), random.random)
         match decision:
             case GiveUp(reason):

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cutwater.connectors.sink import CommitLost, PlainSink, Sink, SinkContext, TwoPhaseCommitSink
-from cutwater.errors import ConfigError, CutwaterError, DataError, RestoreError
+from cutwater.connectors.sink import PlainSink, Sink, SinkContext, TwoPhaseCommitSink
+from cutwater.errors import CommitLost, ConfigError, CutwaterError, DataError, RestoreError
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.operators.operator import OperatorContext

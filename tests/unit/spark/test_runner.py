@@ -17,6 +17,7 @@ from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.start import RunEnd
 from cutwater.checkpoint.statistics import CheckpointHistory
 from cutwater.errors import ConfigError, RestoreError, StorageInUse
+from cutwater.job.attempt import RootCause
 from cutwater.job.definition import JobDefinition
 from cutwater.job.handle import JobState
 from cutwater.spark.runner import SparkRunner
@@ -169,3 +170,13 @@ def test_a_sys_exit_in_user_code_of_the_driver_fails_the_job_and_frees_its_folde
     assert "no licence" in str(leaving._state.failure)
     with JobStore(FileStorage(str(tmp_path)), "leaving").lock():
         pass
+
+
+def test_a_failure_that_no_other_attempt_can_help_is_not_restarted_however_many_restarts_are_left(
+    tmp_path: Path,
+) -> None:
+    losing = runner(tmp_path, define(tmp_path, "mine", "counts"), "auto")
+    with pytest.raises(cw.JobFailed, match=r"CommitLost: the transaction has expired\nNo restart: another attempt"):
+        losing._restart_or_raise(RootCause("out[0]: CommitLost: the transaction has expired", permanent=True))
+    assert losing._state.log.lines() == []
+    losing._lock.release()
