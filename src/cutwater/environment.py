@@ -184,6 +184,7 @@ class Environment:
             )
         # Spark is imported only when a job runs on it: the simulation and the tests of pipelines do without.
         from cutwater.spark.blueprint import refuse_unshippable
+        from cutwater.spark.executors import await_executors
         from cutwater.spark.runner import SparkRunner
         from cutwater.spark.session import begin_use, choosing, kept_because, refuse_unfit, session_for_job
         from cutwater.spark.slots import refuse_too_few, total_slots
@@ -197,6 +198,7 @@ class Environment:
             tables = any(isinstance(source, SparkTable) for source in definition.sources.values())
             spark = self._spark or session_for_job(0 if tables else definition.plan.slots_needed)
             refuse_unfit(spark)
+            await_executors(spark, definition.plan.slots_needed)
             if self.parallelism is None:
                 definition = self._fit_into(total_slots(spark), name)
             refuse_too_few(

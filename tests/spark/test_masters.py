@@ -90,8 +90,11 @@ def test_the_program_runs_without_a_session_of_the_users(tmp_path: Path) -> None
 
 
 def test_the_program_runs_on_a_local_cluster_that_authenticates(tmp_path: Path) -> None:
-    """Spark does not protect its pipelined exchange; who asked for authentication gets sealed payloads."""
-    told = run(tmp_path, "local-cluster[2,4,1024]", "spark.authenticate=true", "spark.authenticate.secret=s3cret")
+    """Spark does not protect its pipelined exchange; who asked for authentication gets sealed payloads.
+
+    The job needs all slots of both executors, which register while it starts.
+    """
+    told = run(tmp_path, "local-cluster[2,2,1024]", "spark.authenticate=true", "spark.authenticate.secret=s3cret")
     assert_exact(told, "local-cluster[")
     assert told["sealed"]
 

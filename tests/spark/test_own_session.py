@@ -11,6 +11,7 @@ pytestmark = pytest.mark.timeout(540)
 PROGRAM = """
 import json
 import threading
+import time
 
 import cutwater as cw
 from cutwater.checkpoint.job_store import JobStore
@@ -79,7 +80,16 @@ told["stream"] = refusal(lambda: cw.Environment().read(stream))
 told["stream table"] = refusal(lambda: cw.spark_table(stream))
 told["lent"] = refusal(lambda: pipeline(6).start("larger"))
 told["alive"] = spark.range(3).count()
+orphan = cw.Environment(parallelism=1)
+orphan.read(cw.sequence(10**12, rate=10), uid="numbers").write(cw.discard(), uid="nowhere")
+job = orphan.start("orphan")
+while not job.workers:
+    time.sleep(0.1)
 spark.stop()
+try:
+    job.wait("60s")
+except cw.JobFailed as failure:
+    told["stopped"] = str(failure)
 print(json.dumps(told))
 """
 
@@ -118,6 +128,12 @@ def test_a_session_that_a_job_runs_on_stays_and_the_larger_job_is_told_so(told: 
 def test_a_session_that_was_given_out_stays(told: dict[str, object]) -> None:
     assert "No larger session was started: env.spark gave it out" in str(told["lent"])
     assert told["alive"] == 3
+
+
+def test_a_job_whose_session_was_stopped_says_so_and_restarts_nothing(told: dict[str, object]) -> None:
+    first, second = str(told["stopped"]).splitlines()[:2]
+    assert first.startswith("Spark: ") or "numbers[0]" in first
+    assert second == "No restart: the Spark session was stopped. Start the job again, on a new one."
 
 
 def test_a_streaming_dataframe_is_refused_with_the_way_out(told: dict[str, object]) -> None:

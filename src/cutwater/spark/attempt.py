@@ -4,6 +4,7 @@ import queue
 import threading
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -265,7 +266,7 @@ class SparkAttempt:
         """Whatever happened: nobody of this attempt is left when this returns."""
         if not isinstance(outcome, Finished):
             self._server.broadcast(AbortAttempt(type(outcome).__name__.lower()))
-            self._spark.sparkContext.cancelJobGroup(self._group)
+            self._cancel_spark_job()
         self.driver.end(type(outcome).__name__.lower())
         alive = {subtask: process for subtask, process in self._hellos.items() if subtask not in self.driver.left}
         if not isinstance(outcome, Finished):
@@ -278,8 +279,12 @@ class SparkAttempt:
         until = time.monotonic() + JOIN_SECONDS
         job.join(POLL_SECONDS)
         while job.is_alive() and time.monotonic() < until:
-            self._spark.sparkContext.cancelJobGroup(self._group)
+            self._cancel_spark_job()
             job.join(10 * POLL_SECONDS)
+
+    def _cancel_spark_job(self) -> None:
+        with suppress(Exception):  # of a session that was stopped: its jobs are over
+            self._spark.sparkContext.cancelJobGroup(self._group)
 
 
 def _inline_limit(definition: JobDefinition) -> int:

@@ -28,7 +28,7 @@ from cutwater.job.result import JobResult
 from cutwater.restart import AttemptFailure, GiveUp, RestartAfter
 from cutwater.spark.attempt import LEASE_SECONDS, Canceled, Failed, Finished, NoRoom, SparkAttempt
 from cutwater.spark.processes import confirm_dead
-from cutwater.spark.slots import free_slots
+from cutwater.spark.slots import free_slots, was_stopped
 from cutwater.spark.starting_point import StartingPoint
 from cutwater.spark.storage_calls import StorageCalls
 
@@ -219,6 +219,8 @@ class SparkRunner(threading.Thread):
     def _restart_or_raise(self, cause: RootCause) -> None:
         if cause.permanent:
             raise _job_failed(cause, "No restart: another attempt could not commit it either.")
+        if was_stopped(self._spark):
+            raise _job_failed(cause, "No restart: the Spark session was stopped. Start the job again, on a new one.")
         decision = self._definition.restart.next_restart(self._failures, time.monotonic(), random.random)
         match decision:
             case GiveUp(reason):

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from cutwater.errors import PlanError
@@ -12,6 +13,14 @@ from cutwater.spark.master import Tasks, tasks_of
 def total_slots(spark: SparkSession) -> int:
     context: Any = spark.sparkContext._jsc.sc()
     return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
+
+
+def was_stopped(spark: SparkSession) -> bool:
+    """Whether somebody stopped the session, or its JVM is gone."""
+    try:
+        return bool(spark.sparkContext._jsc is None or spark.sparkContext._jsc.sc().isStopped())
+    except (Py4JError, OSError):
+        return True
 
 
 def free_slots(spark: SparkSession) -> int:

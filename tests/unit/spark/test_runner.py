@@ -4,11 +4,13 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import polars as pl
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 import cutwater as cw
 from cutwater.checkpoint.file_storage import FileStorage
@@ -47,9 +49,11 @@ def run_to_the_end(folder: Path, definition: JobDefinition) -> str:
 def runner(
     folder: Path, definition: JobDefinition, restore: str, session_free: Callable[[], None] = lambda: None
 ) -> SparkRunner:
-    """Its thread is not started, so it needs no session."""
+    """What these tests look at needs nothing of its session but that nobody stopped it."""
+    context = SimpleNamespace(isStopped=lambda: False)
+    session = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: context)))
     return SparkRunner(
-        None,  # type: ignore[arg-type]
+        cast(SparkSession, session),
         definition,
         JobStore(FileStorage(str(folder)), definition.name),
         JobState(definition.name, CheckpointHistory()),
