@@ -14,6 +14,7 @@ At equal parallelism nothing moves.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -203,8 +204,8 @@ def _in_order(inlines: Sequence[tuple[int, Json]], key: str) -> list[Json]:
 
 
 def _check_each_split_once(checkpoint: CompletedCheckpoint, uid: str, splits: Sequence[Json]) -> None:
-    names = [json.dumps(entry["split"], sort_keys=True) for entry in splits]
-    twice = sorted({name for name in names if names.count(name) > 1})
+    times = Counter(json.dumps(entry["split"], sort_keys=True) for entry in splits)
+    twice = sorted(name for name, count in times.items() if count > 1)
     if twice:
         raise RestoreError(f"Source {uid!r} in checkpoint {checkpoint.id} holds splits twice: {', '.join(twice)}.")
 

@@ -109,15 +109,19 @@ def _deal_splits(
         if source is None or (only is not None and vertex.id not in only):
             continue
         known = list(reserved.get(vertex.id, ()))
-        taken = [entry["split"] for entry in known]
+        taken = {_name_of(entry["split"]) for entry in known}
         fresh = [
             {"split": split, "position": None}
             for split in _splits_of(vertex.id, source, vertex.parallelism)
-            if split not in taken
+            if _name_of(split) not in taken
         ]
         for number, entry in enumerate([*known, *fresh]):
             dealt.setdefault(SubtaskId(vertex.id, number % vertex.parallelism), []).append(entry)
     return dealt
+
+
+def _name_of(split: Json) -> str:
+    return json.dumps(split, sort_keys=True)
 
 
 def _splits_of(uid: str, source: Source, parallelism: int) -> list[Json]:
