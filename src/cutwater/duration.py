@@ -1,5 +1,6 @@
 """Durations as users write them: ``"500ms"``, ``"5 seconds"``, ``"2 min"`` or a ``timedelta``."""
 
+import math
 import re
 from datetime import timedelta
 
@@ -24,7 +25,12 @@ def parse_duration(argument: str, value: object, *, allow_zero: bool = False) ->
             duration = value
         case bool():
             raise _refusal(argument, value)
-        case int() | float():
+        case int() | float() if value < 0 or (value == 0 and not allow_zero):
+            raise ConfigError(
+                f"{argument}={value!r}: the duration must be greater than zero and have a unit. Write for example "
+                f"{argument}='500ms' or {argument}='5 seconds'."
+            )
+        case int() | float() if math.isfinite(value):
             raise ConfigError(
                 f"{argument}={value!r}: a bare number has no unit. Write {argument}='{value}s' or {argument}='{value}ms'."
             )

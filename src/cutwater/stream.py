@@ -113,6 +113,12 @@ class Stream:
         """
         if not columns:
             raise ConfigError("key_by: name at least one column.")
+        for column in columns:
+            if not isinstance(column, str):
+                raise ConfigError(
+                    f"key_by: {column} is not the name of a column. Write key_by('word', 'day'); what has to be computed first "
+                    "becomes a column by with_columns."
+                )
         require_columns(self.schema, columns, "key_by")
         for at, column in enumerate(columns):
             if column in columns[:at]:

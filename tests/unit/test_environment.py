@@ -73,6 +73,31 @@ def nested(s: cw.Stream) -> cw.Stream:
         (lambda: cw.Environment().read(cw.sequence(3), uid="a/b"), "uid='a/b': a non-empty string"),
         (lambda: cw.Environment().read(cw.sequence(3), parallelism=0), "parallelism=0: a whole number of at least 1"),
         (lambda: cw.text_files("/no/such/folder"), "text_files: /no/such/folder does not exist; correct the path"),
+        (lambda: cw.from_rows(None, "n long"), "from_rows: rows=None; a list or another iterable"),
+        (lambda: cw.from_rows(5, "n long"), "from_rows: rows=5; a list or another iterable"),
+        (lambda: cw.csv_files(__file__, "n long", delimiter=None), "csv_files: delimiter=None; one ASCII character"),
+        (lambda: cw.csv_files(__file__, "n long", header="no"), "csv_files: header='no'; allowed are True and False"),
+        (lambda: cw.csv_files(__file__, "n long", multiline="no"), "csv_files: multiline='no'; allowed are True and"),
+        (lambda: cw.csv_files(__file__, "n long", watch="no"), "csv_files: watch='no'; allowed are True and False"),
+        (lambda: cw.parquet_files(__file__, "n long", watch=1), "parquet_files: watch=1; allowed are True and False"),
+        (lambda: cw.parquet_sink(5), "parquet_sink: path=5; a folder is needed"),
+        (lambda: cw.json_sink(""), "json_sink: path=''; a folder is needed"),
+        (
+            lambda: cw.parquet_sink("out", partition_by=5),
+            "parquet_sink: partition_by=5; the name of a column is needed",
+        ),
+        (
+            lambda: cw.parquet_sink("out", partition_by=["k", 5]),
+            "partition_by=['k', 5]; the name of a column is needed",
+        ),
+        (
+            lambda: cw.parquet_sink("out", partition_by=["k", "k"]),
+            "partition_by names the column 'k' twice; name it once",
+        ),
+        (
+            lambda: cw.parquet_sink("out", partition_by=".k"),
+            "parquet_sink: partition_by='.k': readers pass over folders",
+        ),
         (lambda: cw.socket("localhost", "9999"), "socket: port='9999'; allowed are 1 to 65535"),
         (lambda: cw.socket("localhost", True), "socket: port=True; allowed are 1 to 65535"),
         (lambda: cw.socket(5, 9999), "socket: host=5; a name or an address is needed"),
@@ -99,6 +124,11 @@ def test_a_wrong_setting_is_refused_at_the_call(call: Callable[[], object], mess
     [
         (lambda s: s.key_by("wrod"), "key_by: no column 'wrod' (did you mean 'word'?); available: n, word"),
         (lambda s: s.key_by(), "key_by: name at least one column."),
+        (
+            lambda s: s.key_by(pl.col("n")),
+            """key_by: col("n") is not the name of a column. Write key_by('word', 'day')""",
+        ),
+        (lambda s: s.key_by(["n"]), "key_by: ['n'] is not the name of a column."),
         (lambda s: s.key_by("n", "n"), "key_by: column 'n' is given twice; name it once."),
         (lambda s: nested(s).key_by("tags"), "key column 'tags' has the type list<"),
         (lambda s: nested(s).key_by("key_group"), "key_by: 'key_group' is the name under which state stores"),

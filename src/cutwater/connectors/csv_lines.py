@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pc
 
+from cutwater.connectors.flag import checked_flag
 from cutwater.connectors.line_blocks import LineBlock, Offsets, every_newline
 from cutwater.connectors.line_source import LineFiles, LineFormat, Unreadable, decoded, refuse_nulls
 from cutwater.errors import ConfigError, SchemaError
@@ -54,12 +55,10 @@ def newlines_outside_quotes(data: bytes) -> Offsets:
 class CsvFormat(LineFormat):
     def __init__(self, schema: pa.Schema, header: bool, delimiter: str, multiline: bool) -> None:
         refuse_unfit_for_csv(schema, "csv_files")
-        if len(delimiter.encode()) != 1 or delimiter in '"\r\n':
-            raise ConfigError(f"csv_files: delimiter={delimiter!r}; one ASCII character other than a quote is needed")
         self._schema = schema
-        self._delimiter = delimiter
-        self.has_header = header
-        self.splits_anywhere = not multiline
+        self._delimiter = _checked_delimiter(delimiter)
+        self.has_header = checked_flag("csv_files", "header", header)
+        self.splits_anywhere = not checked_flag("csv_files", "multiline", multiline)
         if multiline:
             self.boundaries = newlines_outside_quotes
 
@@ -121,3 +120,9 @@ class CsvFormat(LineFormat):
             ),
         )
         return [str(column[0].as_py()) for column in table.columns]
+
+
+def _checked_delimiter(delimiter: object) -> str:
+    if not isinstance(delimiter, str) or len(delimiter.encode()) != 1 or delimiter in '"\r\n':
+        raise ConfigError(f"csv_files: delimiter={delimiter!r}; one ASCII character other than a quote is needed")
+    return delimiter

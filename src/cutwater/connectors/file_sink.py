@@ -9,6 +9,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -77,9 +78,9 @@ class FileSink(TwoPhaseCommitSink):
         disk: Disk | None = None,
     ) -> None:
         self._name = name
-        self._staging = Staging(Path(local_path(path, name)))
+        self._staging = Staging(Path(local_path(path, name, needed="a folder")))
         self._form = form
-        self._partition_by = [partition_by] if isinstance(partition_by, str) else list(partition_by or ())
+        self._partition_by = _checked_partitions(name, partition_by)
         self._disk = disk or Disk()
         self._unprepared: set[Transaction] = set()
         target = self._staging.target
@@ -265,3 +266,20 @@ class FileSink(TwoPhaseCommitSink):
             f"{self._staging.target / file['final']} does not exist. If you moved the committed file away, put it back "
             "and start again; else restore a checkpoint before this one."
         )
+
+
+def _checked_partitions(name: str, partition_by: Any) -> list[str]:
+    several = isinstance(partition_by, Sequence) and not isinstance(partition_by, str)
+    columns: Sequence[Any] = partition_by if several else () if partition_by is None else (partition_by,)
+    names = [column for column in columns if isinstance(column, str)]
+    if len(names) < len(columns):
+        raise ConfigError(f"{name}: partition_by={partition_by!r}; the name of a column is needed, or a list of names")
+    for at, column in enumerate(names):
+        if column in names[:at]:
+            raise ConfigError(f"{name}: partition_by names the column {column!r} twice; name it once")
+        if column.startswith("."):
+            raise ConfigError(
+                f"{name}: partition_by={column!r}: readers pass over folders whose names begin with a dot; give the column "
+                "another name first"
+            )
+    return names

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from cutwater.connectors.flag import checked_flag
 from cutwater.errors import ConfigError, DataError
 
 SPLIT_BYTES = 64 << 20
@@ -29,7 +30,7 @@ class InputFiles:
 
     def __init__(self, path: str | os.PathLike[str], where: str, *, watch: bool) -> None:
         self.where = where
-        self.watch = watch
+        self.watch = checked_flag(where, "watch", watch)
         self.path = local_path(path, where)
         self._is_glob = glob.has_magic(self.path) and not os.path.exists(self.path)
         if watch:
@@ -67,10 +68,10 @@ def split_width(found: Iterable[FoundFile], parallelism: int) -> int:
     return min(SPLIT_BYTES, max(SMALLEST_SPLIT_BYTES, share))
 
 
-def local_path(path: object, where: str) -> str:
+def local_path(path: object, where: str, *, needed: str = "a file, a folder or a glob") -> str:
     """An absolute path: workers may have another working folder. ``file:`` URLs are understood."""
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        raise ConfigError(f"{where}: path={path!r}; a file, a folder or a glob is needed")
+        raise ConfigError(f"{where}: path={path!r}; {needed} is needed")
     text = os.fspath(path)
     scheme, colon, rest = text.partition(":")
     if colon and scheme == "file":

@@ -15,7 +15,7 @@ def committed_files(path: str | Path) -> list[str]:
 
     Each file of the folder is complete by itself; reading only these gives either all rows of a checkpoint or none.
     """
-    staging = Staging(Path(local_path(path, "committed_files")))
+    staging = Staging(Path(local_path(path, "committed_files", needed="a folder")))
     names = {name for manifest in staging.manifests.glob("*.json") for name in _files_in(manifest)}
     return [str(staging.target / name) for name in sorted(names)]
 

@@ -18,6 +18,8 @@ def from_rows(rows: Iterable[Any], schema: SchemaLike) -> "RowsSource":
 
     A dict has all columns, and every value fits its column as it is; else ConfigError, naming row, column and value.
     """
+    if not isinstance(rows, Iterable):
+        raise ConfigError(f"from_rows: rows={rows!r}; a list or another iterable of tuples, dicts or rows is needed")
     return RowsSource(_columns(list(rows), arrow_schema(schema, "from_rows: schema")))
 
 

@@ -1,5 +1,6 @@
 """Whole numbers in order, as fast as they are taken or at a given rate."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -11,6 +12,8 @@ from cutwater.connectors.source import END, EndOfSplit, Json, Source, SourceCont
 from cutwater.errors import ConfigError
 
 SCHEMA = pa.schema([pa.field("value", pa.int64(), nullable=False)])
+LOWEST, HIGHEST = -(2**63), 2**63 - 2
+"""One less than a long can hold, so that the number behind the last one is a long too."""
 CHUNK_SECONDS = 0.01
 """Rows of a paced split come in chunks of this much time, so that a high rate does not mean tiny batches."""
 CATCH_UP_SECONDS = 0.2
@@ -32,8 +35,13 @@ class SequenceSource(Source):
             raise ConfigError(f"sequence: n={n!r}; allowed are a whole number from 0 on, or None for no end")
         if rate is not None and not _is_positive(rate):
             raise ConfigError(f"sequence: rate={rate!r}; allowed are rows per second above 0, or None for no limit")
-        if not _is_int(start):
-            raise ConfigError(f"sequence: start={start!r}; a whole number is needed")
+        if not _is_int(start) or not LOWEST <= start <= HIGHEST:
+            raise ConfigError(f"sequence: start={start!r}; allowed are whole numbers from {LOWEST} to {HIGHEST}")
+        if n is not None and start + n - 1 > HIGHEST:
+            raise ConfigError(
+                f"sequence: n={n!r}, start={start!r}; the last number would be {start + n - 1}, allowed are numbers up to "
+                f"{HIGHEST}; for a sequence without end pass n=None"
+            )
         self.n, self.rate, self.start = n, rate, start
         self.bounded = n is not None
 
@@ -74,7 +82,8 @@ class SequenceReader(SplitReader):
         if count == 0:
             return None
         begin = self._first + self._emitted * self._step
-        values = np.arange(begin, begin + count * self._step, self._step, dtype=np.int64)
+        last = begin + (count - 1) * self._step
+        values = np.arange(begin, last + 1, self._step, dtype=np.int64)
         self._emitted += count
         column = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(values.data)])
         return pa.RecordBatch.from_arrays([column], schema=SCHEMA)
@@ -109,7 +118,7 @@ class _Pace:
 
 
 def _is_positive(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
 
 
 def _is_int(value: object) -> bool:

@@ -7,6 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from cutwater.connectors.flag import checked_flag
 from cutwater.connectors.source import END, EndOfSplit, Json, Source, SourceContext, SourceUnavailable, SplitReader
 from cutwater.errors import ConfigError, DataError
 
@@ -29,9 +30,8 @@ class SocketSource(Source):
     replayable = False
 
     def __init__(self, host: str, port: int, allow_data_loss: bool) -> None:
-        if not isinstance(allow_data_loss, bool):
-            raise ConfigError(f"socket: allow_data_loss={allow_data_loss!r}; allowed are True and False")
-        self.host, self.port, self.allow_data_loss = _checked_host(host), _checked_port(port), allow_data_loss
+        self.host, self.port = _checked_host(host), _checked_port(port)
+        self.allow_data_loss = checked_flag("socket", "allow_data_loss", allow_data_loss)
 
     def splits(self) -> Sequence[Json]:
         return [{"host": self.host, "port": self.port}]

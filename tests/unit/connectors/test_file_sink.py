@@ -224,6 +224,20 @@ def test_partitions_become_hive_folders_and_come_back_as_columns(
     assert sorted(with_polars["n"].to_list()) == list(range(30))
 
 
+def test_a_partition_whose_columns_name_begins_with_an_underscore_is_read_back(tmp_path: Path) -> None:
+    schema = pa.schema([("n", pa.int64()), ("_day", pa.string())])
+    rows = [{"n": n, "_day": "xy"[n % 2]} for n in range(4)]
+    sink = parquet_sink(tmp_path / "out", partition_by="_day")
+    sink.check(schema)
+    ctx = context(schema=schema)
+    sink.open(ctx)
+    transaction = sink.begin("t")
+    sink.write(transaction, pa.RecordBatch.from_pylist(rows, schema=schema))
+    ctx.checkpoint_id = 1
+    sink.commit(sink.prepare(transaction))
+    assert sorted(read_all(parquet_files(tmp_path / "out")), key=lambda row: row["n"]) == rows
+
+
 @pytest.mark.parametrize("form", ["parquet", "json", "csv"])
 def test_rows_come_back_as_they_were_written(tmp_path: Path, form: str) -> None:
     schema = pa.schema(

@@ -1,5 +1,6 @@
 """Numbers: each once, in any number of splits, across any cuts, and at the rate that was asked for."""
 
+import math
 from datetime import timedelta
 from typing import Any
 
@@ -96,12 +97,31 @@ def test_the_last_rows_do_not_wait_for_a_full_chunk() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"n": -1}, {"n": 1.5}, {"n": True}, {"n": 1, "rate": 0}, {"n": 1, "rate": "fast"}, {"n": 1, "start": None}],
+    [
+        {"n": -1},
+        {"n": 1.5},
+        {"n": True},
+        {"n": 2**70},
+        {"n": 1, "rate": 0},
+        {"n": 1, "rate": "fast"},
+        {"n": 1, "rate": math.inf},
+        {"n": 1, "rate": math.nan},
+        {"n": 1, "start": None},
+        {"n": 5, "start": 2**63},
+        {"n": None, "start": 2**63},
+        {"n": 5, "start": -(2**63) - 1},
+        {"n": 10, "start": 2**63 - 2},
+    ],
 )
 def test_wrong_arguments_are_refused_by_name(arguments: Any) -> None:
     wrong = next(name for name in ("start", "rate", "n") if name in arguments)
     with pytest.raises(ConfigError, match=f"{wrong}="):
         sequence(**arguments)
+
+
+def test_a_sequence_may_end_with_the_highest_number_there_is() -> None:
+    assert [row["value"] for row in read_all(sequence(3, start=2**63 - 4), 2)] == [2**63 - 4, 2**63 - 2, 2**63 - 3]
+    assert [row["value"] for row in read_all(sequence(2, start=-(2**63)))] == [-(2**63), -(2**63) + 1]
 
 
 def _paced(source: SequenceSource, parallelism: int, clock: HandClock) -> SequenceReader:
