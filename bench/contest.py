@@ -53,13 +53,13 @@ def run(workload: Workload, contestant: Contestant, *, quick: bool, limit: float
             process.wait(limit)
             failure = "" if process.returncode == 0 else f"ended with code {process.returncode}"
         except subprocess.TimeoutExpired:
-            failure = f"gave no result within {limit:.0f} s"
+            failure = f"did not end within {limit:.0f} s"
         finally:
             _end(process)
         output.seek(0)
         errors.seek(0)
         result = read_result(output)
-        if result is None:
+        if failure or result is None:
             tail = _last_words(errors)
             return Run(workload.id, contestant.name, None, f"{failure or 'printed no RESULT'}{tail}")
     return Run(workload.id, contestant.name, result)

@@ -191,7 +191,7 @@ def _measure(workload: Workload, contestant: Contestant, figure: Figure, runs: S
         free = _values(figure, [run for run in runs if run.workload == workload.id and run.contestant in baseline])
         if not free:
             return Missing(contestant, "it was not run without checkpoints")
-        values = [(1 - value / statistics.median(free)) * 100 for value in values]
+        values = [(statistics.median(free) / value - 1) * 100 for value in values]
     recorded = [_number((run.result or {}).get("others_cores")) for run in own]
     busy = [cores for cores in recorded if cores is not None]
     return Measured(

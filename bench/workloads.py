@@ -54,7 +54,7 @@ class Figure:
     must: TimesBestPeer | Bound
     goal: TimesBestPeer | Bound
     against_baseline: bool = False
-    """The figure is the share (in %) that is lost without it: the result's own ``cost_percent``, or against the baseline."""
+    """The figure is how much longer a record takes (in %): the result's own ``cost_percent``, or against the baseline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,9 @@ W6 = Workload(
     "W6",
     "latency through one key_by at 10,000 records/s, checkpoints every second",
     (
-        Contestant("Cutwater", "ours", ("bench.ours.w6",), _QUICK_W6, "stamped at the source"),
+        Contestant(
+            "Cutwater", "ours", ("bench.ours.w6",), _QUICK_W6, "stamped as the source hands out a batch, every 10 ms"
+        ),
         Contestant(
             "Flink, buffer timeout 1 ms",
             "flink",

@@ -47,6 +47,12 @@ def test_a_contestant_that_fails_is_reported_with_its_last_words(script: Path) -
     assert outcome.failure == "ended with code 1 (no such backend)"
 
 
+def test_a_result_of_a_contestant_that_then_fails_does_not_count(script: Path) -> None:
+    script.write_text("""print('RESULT {"a": 1}')\nraise SystemExit('lost rows')""")
+    outcome = run_alone()
+    assert (outcome.result, outcome.failure) == (None, "ended with code 1 (lost rows)")
+
+
 def test_a_contestant_that_hangs_is_ended_with_its_children(script: Path, tmp_path: Path) -> None:
     child = "import time; time.sleep(60)"
     script.write_text(
@@ -56,7 +62,7 @@ def test_a_contestant_that_hangs_is_ended_with_its_children(script: Path, tmp_pa
         "child.wait()\n"
     )
     outcome = run_alone(limit=2)
-    assert outcome.failure.startswith("gave no result within 2 s")
+    assert outcome.failure.startswith("did not end within 2 s")
     pid = int((tmp_path / "child").read_text())
     with contextlib.suppress(psutil.NoSuchProcess):  # a signal takes its time
         psutil.wait_procs([psutil.Process(pid)], timeout=20)
