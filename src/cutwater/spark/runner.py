@@ -271,7 +271,8 @@ class SparkRunner(threading.Thread):
         """The run is noted as one that left nothing: what cannot be deleted now is never restored."""
 
         def delete() -> None:
-            self._store.delete_checkpoints([each.id for each in self._store.completed()])
+            completed = {each.id for each in self._store.completed()}
+            self._store.delete_checkpoints(sorted(completed | self._store.set_aside))
 
         try:
             self._calls.call(delete, may_give_up=lambda: True)
