@@ -128,6 +128,23 @@ def canceled_with_checkpoints_to_delete(folder: Path, delete: Callable[[Any], No
     return running
 
 
+def test_delete_on_cancel_takes_the_damaged_ones_too(tmp_path: Path) -> None:
+    deleted: list[Any] = []
+    definition = define(tmp_path, "mine", "counts", on_cancel="delete")
+    metadata = Path(run_to_the_end(tmp_path, definition), "metadata.json")
+    assert metadata.exists(), list(metadata.parent.iterdir())
+    metadata.write_bytes(b"not what was written")
+    store = JobStore(FileStorage(str(tmp_path)), "mine")
+    store.acquire_attempt()
+    store.find_restorable(all_sinks_idempotent=False, on_damaged="fallback")
+    running = runner(tmp_path, definition, "fresh")
+    running._store, running._state.attempts = store, 1
+    store.delete_checkpoints = deleted.extend  # type: ignore[method-assign]
+    running.cancel()
+    running.run()
+    assert deleted == [int(metadata.parent.name.removeprefix("chk-"))]
+
+
 def test_checkpoints_that_cannot_be_deleted_do_not_turn_a_cancel_into_a_failure(tmp_path: Path) -> None:
     def refuse(checkpoints: Any) -> None:
         raise OSError("read-only file system")
