@@ -166,7 +166,7 @@ class Environment:
             restart=self.restart,
             checkpointing=self.checkpointing,
             slot_timeout=self.slot_timeout,
-            notices=start_notices(sinks, self.checkpointing, self.restart.longest_delay + self.slot_timeout),
+            notices=start_notices(sources, sinks, self.checkpointing, self.restart.longest_delay + self.slot_timeout),
         )
 
     def start(

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from datetime import timedelta
 
-from cutwater.config import Checkpointing, MemoryStorageSetting
+from cutwater.config import Checkpointing, CheckpointMode, MemoryStorageSetting
 from cutwater.connectors.sink import Sink, TwoPhaseCommitSink
+from cutwater.connectors.source import Source
 from cutwater.duration import parse_duration
 from cutwater.errors import ConfigError
 
@@ -13,7 +14,10 @@ SCARCE = 0.8
 
 
 def start_notices(
-    sinks: Mapping[str, Sink], checkpointing: Checkpointing | None, restart_time: timedelta
+    sources: Mapping[str, Source],
+    sinks: Mapping[str, Sink],
+    checkpointing: Checkpointing | None,
+    restart_time: timedelta,
 ) -> tuple[str, ...]:
     """One sentence each. ConfigError when a prepared transaction would die before a restart could commit it."""
     if checkpointing is None:
@@ -21,6 +25,13 @@ def start_notices(
     told = []
     if isinstance(checkpointing.storage, MemoryStorageSetting):
         told.append("storage='memory': if the driver dies, the job's state is lost and it starts over.")
+    if checkpointing.mode is CheckpointMode.AT_LEAST_ONCE:
+        told += [
+            f"mode='at_least_once': {source.describe()} (uid {uid!r}) cannot be read again, so what it sent since the last "
+            "checkpoint is lost when the job fails. allow_data_loss=True says that this is meant."
+            for uid, source in sources.items()
+            if not source.replayable and not getattr(source, "allow_data_loss", False)
+        ]
     for uid, sink in sinks.items():
         if isinstance(sink, TwoPhaseCommitSink) and sink.transaction_timeout is not None:
             notice = _lifetime(uid, sink, checkpointing.timeout, restart_time)
