@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -107,6 +108,23 @@ def test_a_parallelism_of_zero_is_refused(file: Path) -> None:
     assert "parallelism" in refused(call("run", file, "--parallelism", "0"))
 
 
+def test_a_master_that_is_none_is_named_with_what_is_allowed(file: Path) -> None:
+    file.write_text(GOOD)
+    message = refused(call("run", file, "--master", "nonsense"))
+    assert "master='nonsense'" in message
+    assert "spark://HOST:PORT" in message
+    assert len(message.splitlines()) == 1
+
+
+def test_a_master_that_does_not_answer_is_told_at_once(file: Path) -> None:
+    file.write_text(GOOD)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    message = refused(call("run", file, "--master", f"spark://127.0.0.1:{port}"))
+    assert f"spark://127.0.0.1:{port}" in message
+    assert "nobody listens" in message
+
+
 def test_mistakes_are_json_for_those_who_ask_for_json(tmp_path: Path) -> None:
     result = call("run", tmp_path / "nowhere.py", "--json")
     assert result.exit_code == 2
@@ -203,6 +221,21 @@ def test_doctor_without_java_fails_and_says_how_to_get_it(tmp_path: Path) -> Non
     assert "openjdk-17" in result.stdout
     assert "Jobs cannot run here" in result.stdout
     assert "Traceback" not in result.stderr
+
+
+def test_a_java_home_that_points_nowhere_is_what_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = tmp_path / "java"
+    java.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", "/no/such/jdk")
+    advice = doctor.java().advice
+    assert "JAVA_HOME is /no/such/jdk" in advice
+    assert f"unset it: then {java} is used" in advice
+    assert "apt-get" not in advice
+    java.unlink()
+    assert "apt-get install openjdk-17" in doctor.java().advice
+    monkeypatch.delenv("JAVA_HOME")
+    assert "no java was found" in doctor.java().advice
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------------------

@@ -12,12 +12,14 @@ from importlib.resources import files
 from pathlib import Path
 
 import psutil
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from cutwater.errors import ConfigError, PlanError
-from cutwater.spark.master import Tasks, tasks_of
+from cutwater.spark.master import Tasks, refuse_silent, tasks_of
 from cutwater.spark.settings import DEFAULT_SLOTS, check_session, spark_conf
 from cutwater.spark.slots import total_slots
+from cutwater.spark.spark_errors import cause_in
 
 choosing = threading.Lock()
 """Held from the choice of a session until its use is noted, so that nobody stops it in between."""
@@ -122,9 +124,14 @@ def _start(slots_needed: int) -> SparkSession:
 
 
 def open_session(master: str | None, settings: Mapping[str, str], slots: int | None = None) -> SparkSession:
-    """A session with what Cutwater needs and ``settings`` laid over it; without ``master`` a local one."""
-    require_java()
+    """A session with what Cutwater needs and ``settings`` laid over it; without ``master`` a local one.
+
+    PlanError says why there can be none.
+    """
     conf = spark_conf(master=master, slots=slots)
+    if master is not None:
+        refuse_silent(master)
+    require_java()
     conf.set("spark.ui.enabled", "false")
     if master is None or tasks_of(master) is not Tasks.ON_A_CLUSTER:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -136,7 +143,26 @@ def open_session(master: str | None, settings: Mapping[str, str], slots: int | N
     conf.set("spark.sql.warehouse.dir", str(local / "warehouse"))
     for key, value in settings.items():
         conf.set(key, value)
-    return SparkSession.builder.config(conf=conf).getOrCreate()
+    try:
+        return SparkSession.builder.config(conf=conf).getOrCreate()
+    except Exception as error:  # of Java, of Py4J, of PySpark: whichever of them stumbles over the settings first
+        told = not_started(conf.get("spark.master"), error)
+        raise PlanError(told) from error
+
+
+def not_started(master: str | None, error: Exception) -> str:
+    """One line: Spark answers a setting that it cannot use with the stack traces of two languages."""
+    if isinstance(error, PySparkException) and error.getCondition() == "JAVA_GATEWAY_EXITED":
+        reason = "its Java process ended at once, and said why on standard error"
+    else:
+        reason = cause_in(_of_java(error) or f"{type(error).__name__}: {error}")
+    return f"Spark does not start with master {master}: {reason}. Correct the master or the spark.* settings."
+
+
+def _of_java(error: Exception) -> str | None:
+    """Py4J's own message begins with which call failed; what Java said comes behind it."""
+    raised = getattr(error, "java_exception", None)
+    return None if raised is None else str(raised.toString())
 
 
 def quiet_logging() -> str:
@@ -163,12 +189,15 @@ def _local_folder() -> Path:
 def require_java() -> str:
     """The java that Spark will start; PlanError says how to get one."""
     home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
-    if found is None:
-        raise PlanError(
-            "Spark needs Java 17, and no java was found. On Debian: apt-get install openjdk-17-jre-headless."
-        )
-    return found
+    on_path = shutil.which("java")
+    found = shutil.which("java", path=f"{home}/bin") if home else on_path
+    if found is not None:
+        return found
+    install = "On Debian: apt-get install openjdk-17-jre-headless."
+    if not home:
+        raise PlanError(f"Spark needs Java 17, and no java was found. {install}")
+    instead = f"then {on_path} is used" if on_path else f"then install Java 17, as there is none on the PATH. {install}"
+    raise PlanError(f"JAVA_HOME is {home}, and there is no {home}/bin/java. Correct it, or unset it: {instead}")
 
 
 def refuse_unfit(spark: object) -> None:
