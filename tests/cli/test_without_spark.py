@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -177,6 +178,12 @@ def test_settings_of_the_command_line_are_laid_over_those_of_the_program() -> No
 
 
 # --- conf and doctor --------------------------------------------------------------------------------------------------
+
+
+def test_the_version_is_that_of_the_project() -> None:
+    written = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["version"]
+    told = call("--version")
+    assert (told.exit_code, told.output) == (0, f"cutwater {written}\n")
 
 
 def test_conf_prints_lines_for_spark_defaults() -> None:

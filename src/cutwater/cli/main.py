@@ -1,5 +1,6 @@
 """The commands and their options."""
 
+from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -8,7 +9,6 @@ from cutwater.cli.answer import exit_codes
 
 app = typer.Typer(
     name="cutwater",
-    help="Consistent checkpoints of running PySpark streams.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -17,6 +17,21 @@ app = typer.Typer(
 Json = Annotated[
     bool, typer.Option("--json", help="Answer with one JSON value on standard output (NaN and infinities are null).")
 ]
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"cutwater {version('cutwater')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    tell_version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_tell_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Consistent checkpoints of running PySpark streams."""
 
 
 @app.command()
