@@ -60,6 +60,12 @@ class JobState:
             self.status, self.detail = status, detail
             self.changed.notify_all()
 
+    def explain_running(self, detail: str) -> None:
+        """From another thread than the job's: a status that came meanwhile keeps its own detail."""
+        with self.changed:
+            if self.status == "running":
+                self.detail = detail
+
 
 class Job:
     """Returned by ``env.start``. All methods may be called from any thread."""

@@ -28,14 +28,13 @@ from cutwater.job.discovery import Discovery
 from cutwater.spark.blueprint import Blueprint, pack
 from cutwater.spark.exchange import chain_levels, run_pipelined
 from cutwater.spark.processes import confirm_dead, is_alive, is_here
+from cutwater.spark.roll_call import RollCall
 from cutwater.spark.settings import driver_addresses, wants_protected_network
 from cutwater.spark.spark_errors import cause_in
 from cutwater.spark.storage_thread import StorageThread
 from cutwater.spark.task import RunLevel
 
 LEASE_SECONDS = 10.0
-HELLO_SECONDS = 90.0
-"""Every subtask must report in within this, or Spark accepted the job without having room for it."""
 JOIN_SECONDS = 30.0
 POLL_SECONDS = 0.05
 
@@ -123,6 +122,7 @@ class SparkAttempt:
             log=events.log,
         )
         self._hellos: dict[SubtaskId, Hello] = {}
+        self.roll_call = RollCall(len(definition.plan.subtasks), time.monotonic())
         self._spark_error: Exception | None = None
         self._group = f"cutwater-{definition.name}-{incarnation}-{attempt}"
 
@@ -173,7 +173,6 @@ class SparkAttempt:
     # --- until the attempt ends ---------------------------------------------------------------------------------------
 
     def _serve(self, job: threading.Thread) -> Outcome:
-        began = time.monotonic()
         driver = self.driver
         while True:
             for report in self._server.receive(self._patience()):
@@ -196,9 +195,9 @@ class SparkAttempt:
             if driver.failure is not None:
                 return Failed(driver.failure, driver.started)
             now = time.monotonic()
-            missing = len(self._definition.plan.subtasks) - len(self._hellos)
-            if missing and now - began > HELLO_SECONDS:
-                return NoRoom(f"{missing} of {len(self._definition.plan.subtasks)} subtasks never reported in")
+            self.roll_call.count(len(self._hellos), now)
+            if self.roll_call.is_hopeless(now):
+                return NoRoom(f"{self.roll_call.missing} of {self.roll_call.expected} subtasks never reported in")
             if driver.started:
                 self._discovery.tick(now)
 

@@ -28,7 +28,7 @@ from cutwater.job.result import JobResult
 from cutwater.restart import AttemptFailure, GiveUp, RestartAfter
 from cutwater.spark.attempt import LEASE_SECONDS, Canceled, Failed, Finished, NoRoom, SparkAttempt
 from cutwater.spark.processes import confirm_dead
-from cutwater.spark.slots import free_slots, was_stopped
+from cutwater.spark.slots import crowding_notices, free_slots, was_stopped
 from cutwater.spark.starting_point import StartingPoint
 from cutwater.spark.storage_calls import StorageCalls
 
@@ -54,6 +54,7 @@ class SparkRunner(threading.Thread):
         self._store = store
         self._state = state
         self._session_free = session_free
+        self._notices = (*definition.notices, *crowding_notices(spark, definition.plan.slots_needed))
         self._attempt: SparkAttempt | None = None
         self._canceled = threading.Event()
         self._failures: list[AttemptFailure] = []
@@ -121,7 +122,7 @@ class SparkRunner(threading.Thread):
 
     def run(self) -> None:
         began = time.monotonic()
-        for notice in self._definition.notices:
+        for notice in self._notices:
             self.log(notice)
         status, failure = "", None
         try:
@@ -210,8 +211,12 @@ class SparkRunner(threading.Thread):
         return record, self._starting_point.deploy(start, record.incarnation)
 
     def _watch_progress(self, attempt: SparkAttempt) -> None:
+        awaited = ""
         while self._attempt is attempt:
             self._state.progress = dict(attempt.driver.progress)
+            if str(attempt.roll_call) != awaited:
+                awaited = str(attempt.roll_call)
+                self._state.explain_running(awaited)
             time.sleep(0.2)
 
     # --- how it goes on -----------------------------------------------------------------------------------------------

@@ -1,13 +1,17 @@
 """How many tasks Spark can run at once: a job of levels needs a slot for every subtask, all at the same time."""
 
+import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from cutwater.errors import PlanError
 from cutwater.spark.master import Tasks, tasks_of
+
+MANY_WORKERS_A_CORE: Final = 16
+"""Each worker is a process: so many of them take a core half a minute to start, and more later for switching between them."""
 
 
 def total_slots(spark: SparkSession) -> int:
@@ -51,4 +55,21 @@ def too_few(master: str | None, total: int, needed: int, kept_because: str | Non
     return (
         f"This job needs {needed} slots at the same time, and the session (master {master}) has {total}. "
         f"{advice}, or lower the parallelism.{kept}"
+    )
+
+
+def crowding_notices(spark: SparkSession, workers: int) -> list[str]:
+    """Slots of a local master are promised freely; the cores behind them are not more for that."""
+    if tasks_of(spark.sparkContext.master) is not Tasks.IN_THE_DRIVER:
+        return []
+    crowded = crowding(workers, len(os.sched_getaffinity(0)))
+    return [crowded] if crowded else []
+
+
+def crowding(workers: int, cores: int) -> str | None:
+    if workers <= MANY_WORKERS_A_CORE * cores:
+        return None
+    return (
+        f"{workers} Python workers share {cores} {'core' if cores == 1 else 'cores'}, and their start alone may take minutes; "
+        f"a lower parallelism begins sooner and is no slower"
     )

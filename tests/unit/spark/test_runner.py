@@ -51,7 +51,7 @@ def runner(
 ) -> SparkRunner:
     """What these tests look at needs nothing of its session but that nobody stopped it."""
     context = SimpleNamespace(isStopped=lambda: False)
-    session = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: context)))
+    session = SimpleNamespace(sparkContext=SimpleNamespace(master="local[4]", _jsc=SimpleNamespace(sc=lambda: context)))
     return SparkRunner(
         cast(SparkSession, session),
         definition,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cutwater.spark.slots import too_few
+from cutwater.spark.slots import crowding, too_few
 
 
 @pytest.mark.parametrize("master", ["local", "local[2]", "local[*]"])
@@ -19,3 +19,10 @@ def test_a_cluster_is_told_the_cores_that_would_do(master: str) -> None:
     assert "executors with at least 4 cores in all" in told
     assert "slots=" not in told
     assert told.endswith("No larger session was started: a job runs on it.")
+
+
+def test_far_more_workers_than_cores_are_told_about() -> None:
+    assert crowding(workers=32, cores=2) is None
+    told = crowding(workers=401, cores=2)
+    assert told is not None
+    assert "401 Python workers share 2 cores" in told
