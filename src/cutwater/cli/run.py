@@ -1,5 +1,6 @@
 """``cutwater run``: a pipeline from a file, to its end."""
 
+import sys
 from typing import Any
 
 from rich.table import Table
@@ -7,9 +8,12 @@ from rich.table import Table
 from cutwater.cli.answer import answer, console, kept_clear
 from cutwater.cli.pipeline_file import PipelineFile, load
 from cutwater.cli.settings import DEFAULT_CHECKPOINTING, Settings, parse
+from cutwater.cli.waiting import Waiting, told_if_long
 from cutwater.environment import Environment
+from cutwater.job.handle import Job
 from cutwater.job.result import JobResult
 from cutwater.pipeline import checked_parallelism
+from cutwater.progress import watch
 
 SHOWN_ROWS = 20
 
@@ -30,8 +34,25 @@ def run(
     with kept_clear(as_json=as_json):
         env = _environment(load(file), settings, master, parallelism)
         collected = list(env.define("check", env.parallelism or 1).collected)
-        result = env.execute(job_name, restore)
+        with told_if_long(_say, f"{job_name}: starting (Spark takes some seconds)"):
+            job = env.start(job_name, restore)
+        result = _watched(job)
     answer(_value(job_name, result, collected), lambda: _tell(job_name, result, collected), as_json=as_json)
+
+
+def _watched(job: Job) -> JobResult:
+    """On a terminal the display shows what is waited for."""
+    waiting = Waiting(lambda line: _say(f"{job.name}: {line}"))
+    look = (lambda: None) if sys.stderr.isatty() else (lambda: waiting.look(job.status, job.detail))
+    try:
+        return watch(job, look)
+    except KeyboardInterrupt:
+        job.cancel()
+        raise
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _environment(file: PipelineFile, settings: Settings, master: str | None, parallelism: int | None) -> Environment:
@@ -39,7 +60,8 @@ def _environment(file: PipelineFile, settings: Settings, master: str | None, par
     if master is not None or settings.spark:
         from cutwater.spark.session import open_session
 
-        open_session(master, settings.spark)
+        with told_if_long(_say, f"starting Spark on master {master or 'local'}"):
+            open_session(master, settings.spark)
     env = file.new_environment() or Environment(checkpointing=DEFAULT_CHECKPOINTING)
     file.write_into(env)
     env.checkpointing = settings.over(env.checkpointing)
