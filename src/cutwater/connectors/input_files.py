@@ -101,8 +101,8 @@ def _below(root: str, *, may_be_missing: bool) -> list[str]:
             raise error
 
     found = []
-    for folder, subfolders, names in os.walk(root, onerror=refuse):
-        subfolders[:] = [name for name in subfolders if not _is_hidden_folder(name)]
+    for folder, subfolders, names in os.walk(root, onerror=refuse, followlinks=True):
+        subfolders[:] = [name for name in subfolders if not _is_hidden_folder(name) and not _leads_back(folder, name)]
         found += [os.path.join(folder, name) for name in names if not _is_hidden(name)]
     return found
 
@@ -130,6 +130,15 @@ def _is_hidden(name: str) -> bool:
 def _is_hidden_folder(name: str) -> bool:
     """One like ``_day=1`` holds the rows of a partition, as in Spark."""
     return _is_hidden(name) and not (name.startswith("_") and "=" in name)
+
+
+def _leads_back(folder: str, name: str) -> bool:
+    """Whether it is a link to a folder that it stands in: following it would never end."""
+    path = os.path.join(folder, name)
+    if not os.path.islink(path):
+        return False
+    here, there = os.path.realpath(folder), os.path.realpath(path)
+    return os.path.commonpath([here, there]) == there
 
 
 def _found(path: str) -> FoundFile | None:

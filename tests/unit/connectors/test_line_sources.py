@@ -232,6 +232,15 @@ def test_a_folder_is_read_with_what_lies_below_it_but_without_hidden_names(tmp_p
     assert [row["value"] for row in read_all(text_files(f"file://{tmp_path}/a.txt"))] == ["a.txt"]
 
 
+def test_links_to_folders_are_followed_unless_they_lead_back(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "a.txt").write_text("a\n")
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    (tmp_path / "in" / "linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "in" / "deep" / "up").symlink_to(tmp_path / "in")
+    assert [row["value"] for row in read_all(text_files(tmp_path / "in"))] == ["a"]
+
+
 def test_folders_of_a_partition_are_data_even_if_the_columns_name_begins_like_a_hidden_one(tmp_path: Path) -> None:
     for name in (
         "_day=x/a.txt",
