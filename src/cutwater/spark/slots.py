@@ -11,7 +11,7 @@ from cutwater.errors import PlanError
 from cutwater.spark.master import Tasks, tasks_of
 
 MANY_WORKERS_A_CORE: Final = 16
-"""Each worker is a process: so many of them take a core half a minute to start, and more later for switching between them."""
+"""Each worker is a process with libraries of its own to set up: a busy core starts about one a second."""
 
 
 def total_slots(spark: SparkSession) -> int:
@@ -70,6 +70,6 @@ def crowding(workers: int, cores: int) -> str | None:
     if workers <= MANY_WORKERS_A_CORE * cores:
         return None
     return (
-        f"{workers} Python workers share {cores} {'core' if cores == 1 else 'cores'}, and their start alone may take minutes; "
-        f"a lower parallelism begins sooner and is no slower"
+        f"{workers} Python workers share {cores} {'core' if cores == 1 else 'cores'}, and the connections between them grow with "
+        f"the square of their number: the start alone may take minutes. A lower parallelism begins sooner."
     )
