@@ -2,6 +2,9 @@
 
 A transaction's files are written beside the target folder (``staging.py``), made durable at the barrier, and renamed
 into the target when the checkpoint completed. Each file becomes visible whole; ``committed_files`` gives whole checkpoints.
+
+A committable names the target it was prepared for. A program that restores it with another folder commits it there, where the
+rows before it are, and writes its own output to its own folder: no row is missing and none is in both.
 """
 
 import contextlib
@@ -115,9 +118,11 @@ class FileSink(TwoPhaseCommitSink):
 
     def recover(self, committables: Sequence[Json]) -> None:
         listed = self._staged_by(committables)
-        for path, name in list(self._staging.staged(self._ctx.incarnation, self._ctx.uid)):
-            if abandoned(self._ctx, path, name, listed):
-                self._disk.remove(path)
+        stagings = {self._staging, *(self._recorded(committable) for committable in committables)}
+        for staging in sorted(stagings, key=lambda each: each.target):
+            for path, name in list(staging.staged(self._ctx.incarnation, self._ctx.uid)):
+                if abandoned(self._ctx, path, name, listed):
+                    self._disk.remove(path)
 
     def begin(self, name: str) -> Transaction:
         transaction = Transaction(name)
@@ -156,20 +161,22 @@ class FileSink(TwoPhaseCommitSink):
             "checkpoint": checkpoint,
             "attempt": ctx.attempt,
             "subtask": ctx.subtask,
+            "target": str(self._staging.target),
             "files": files,
         }
 
     def commit(self, committable: Json) -> None:
         """A crash may leave any number of files renamed and the folder unsynced: all of it is done again."""
         folders = set()
+        staging = self._staging_of(committable)
         for file in committable["files"]:
-            staged, final = self._staging.root / file["staged"], self._staging.target / file["final"]
+            staged, final = staging.root / file["staged"], staging.target / file["final"]
             if staged.exists():
                 self._disk.create_folder(final.parent)
                 self._disk.rename(staged, final)
             elif not final.exists():
-                if not was_committed(self._staging, committable, file["final"]):
-                    raise CommitLost(self._loss(committable, file))
+                if not was_committed(staging, committable, file["final"]):
+                    raise CommitLost(self._loss(staging, committable, file))
                 continue  # committed before, and taken away by whoever reads the folder
             folders.add(final.parent)
         for folder in sorted(folders):
@@ -177,18 +184,20 @@ class FileSink(TwoPhaseCommitSink):
 
     def abort(self, committable: Json) -> None:
         for file in committable["files"]:
-            self._disk.remove(self._staging.root / file["staged"])
+            self._disk.remove(self._staging_of(committable).root / file["staged"])
 
     def committed_everywhere(self, checkpoint_id: int, committables: Sequence[Json]) -> None:
         """Publishes the checkpoint's manifest, then removes what attempts before this one prepared in vain.
 
         That is safe now: an attempt commits everything that its restored checkpoint lists before it reads any input.
         """
-        for incarnation, uid in sorted({(c["incarnation"], c["uid"]) for c in committables}):
-            mine = [c for c in committables if (c["incarnation"], c["uid"]) == (incarnation, uid)]
-            write_manifest(self._disk, self._staging, checkpoint_id, mine)
+        origins = [(self._staging_of(c), c["incarnation"], c["uid"]) for c in committables]
+        for origin in sorted(set(origins), key=str):
+            staging, incarnation, uid = origin
+            mine = [c for c, its in zip(committables, origins, strict=True) if its == origin]
+            write_manifest(self._disk, staging, checkpoint_id, mine)
             attempt = max(c["attempt"] for c in mine)
-            for path, name in list(self._staging.staged(incarnation, uid)):
+            for path, name in list(staging.staged(incarnation, uid)):
                 if name.attempt < attempt:
                     self._disk.remove(path)
 
@@ -208,8 +217,23 @@ class FileSink(TwoPhaseCommitSink):
                 self._disk.remove(file.staged)
         self._unprepared = set()
 
+    def _recorded(self, committable: Json) -> Staging:
+        return Staging(Path(committable["target"])) if "target" in committable else self._staging
+
+    def _staging_of(self, committable: Json) -> Staging:
+        """Of the folder that it was prepared for, unless that was moved, with all that was staged beside it, to be this one."""
+        recorded = self._recorded(committable)
+        if recorded != self._staging and not _knows(recorded, committable) and _knows(self._staging, committable):
+            return self._staging
+        return recorded
+
     def _staged_by(self, committables: Sequence[Json]) -> set[Path]:
-        return {self._staging.root / file["staged"] for c in committables for file in c["files"]}
+        return {
+            staging.root / file["staged"]
+            for committable in committables
+            for staging in (self._staging, self._recorded(committable))
+            for file in committable["files"]
+        }
 
     def _file_for(self, txn: Transaction, partition: str) -> _OpenFile:
         file = txn.writable.pop(partition, None)
@@ -259,11 +283,11 @@ class FileSink(TwoPhaseCommitSink):
             f"{self._staging.root}, so both must be writable"
         )
 
-    def _loss(self, committable: Json, file: Json) -> str:
+    def _loss(self, staging: Staging, committable: Json, file: Json) -> str:
         return (
             f"{self._name}: {committable['uid']}, subtask {committable['subtask']}: {file['rows']} rows of checkpoint "
-            f"{committable['checkpoint']} may be lost: the staged file {self._staging.root / file['staged']} is gone, and "
-            f"{self._staging.target / file['final']} does not exist. If you moved the committed file away, put it back "
+            f"{committable['checkpoint']} may be lost: the staged file {staging.root / file['staged']} is gone, and "
+            f"{staging.target / file['final']} does not exist. If you moved the committed file away, put it back "
             "and start again; else restore a checkpoint before this one."
         )
 
@@ -283,3 +307,13 @@ def _checked_partitions(name: str, partition_by: Any) -> list[str]:
                 "another name first"
             )
     return names
+
+
+def _knows(staging: Staging, committable: Json) -> bool:
+    """Whether anything of ``committable`` is or was there."""
+    return any(
+        (staging.root / file["staged"]).exists()
+        or (staging.target / file["final"]).exists()
+        or was_committed(staging, committable, file["final"])
+        for file in committable["files"]
+    )
