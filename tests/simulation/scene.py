@@ -17,24 +17,30 @@ MOST_STEPS = 100_000
 
 
 class Scene:
-    """A job that counts numbers by key in the simulation, with its files under ``folder``."""
+    """A job in the simulation, with its files under ``folder``: what ``build`` makes, or a count of numbers by key whose
+    output ``write`` takes."""
 
     def __init__(
         self,
         folder: Path,
-        write: Callable[[cw.Stream], object],
+        write: Callable[[cw.Stream], object] | None = None,
         records: int = 40_000,
         kind: type[Simulation] = Simulation,
         retain: int = 5,
+        build: Callable[[cw.Environment], object] | None = None,
+        job: str = "job",
     ) -> None:
-        self.checkpoints = folder / "checkpoints" / "job"
+        self.checkpoints = folder / "checkpoints" / job
         checkpointing = cw.Checkpointing("1h", storage=f"file:{folder / 'checkpoints'}", retain=retain)
         env = cw.Environment(parallelism=1, checkpointing=checkpointing)
-        numbers = env.read(cw.sequence(records, rate=1000), uid="numbers").with_columns(k=pl.col("value") % 3)
-        write(numbers.key_by("k").agg(n=cw.count()).uid("counts"))
+        if build is not None:
+            build(env)
+        if write is not None:
+            numbers = env.read(cw.sequence(records, rate=1000), uid="numbers").with_columns(k=pl.col("value") % 3)
+            write(numbers.key_by("k").agg(n=cw.count()).uid("counts"))
         self.clock = ManualClock()
-        self.store = JobStore(FileStorage(str(folder / "checkpoints")), "job")
-        self.simulation = kind(env.define("job", 1), self.store, self.clock, random.Random(1).randrange)
+        self.store = JobStore(FileStorage(str(folder / "checkpoints")), job)
+        self.simulation = kind(env.define(job, 1), self.store, self.clock, random.Random(1).randrange)
         self.withheld: str | None = None
         """Messages of this name never reach the driver."""
         self._requests = 0

@@ -20,12 +20,21 @@ FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
+class StateOwner:
+    """What keeps state under a uid. Only the same ``kind`` can read it; ``description`` is for messages."""
+
+    kind: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
 class VertexShape:
-    """One chain of operators as far as restoring is concerned."""
+    """One chain of operators as far as restoring is concerned. ``owners``: of the state of each uid, in their order."""
 
     vertex: str
     uids: tuple[str, ...]
     parallelism: int
+    owners: tuple[StateOwner, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +132,11 @@ def snapshot_from_json(value: Json) -> SubtaskSnapshot:
     return SubtaskSnapshot(value["vertex"], value["index"], value["finished"], tuple(operators))
 
 
+def _shape_from_json(value: Json) -> VertexShape:
+    owners = tuple(StateOwner(**each) for each in value.get("owners", ()))
+    return VertexShape(value["vertex"], tuple(value["uids"]), value["parallelism"], owners)
+
+
 def metrics_to_json(metrics: SubtaskMetrics) -> Json:
     return asdict(metrics)
 
@@ -147,7 +161,7 @@ def from_json(value: Json) -> CompletedCheckpoint:
         triggered_at=value["triggered_at"],
         duration=value["duration"],
         max_parallelism=value["max_parallelism"],
-        graph=tuple(VertexShape(each["vertex"], tuple(each["uids"]), each["parallelism"]) for each in value["graph"]),
+        graph=tuple(_shape_from_json(each) for each in value["graph"]),
         subtasks=tuple(
             SubtaskRecord(snapshot_from_json(each["snapshot"]), metrics_from_json(each["metrics"]))
             for each in value["subtasks"]

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cutwater.checkpoint.completed import CompletedCheckpoint, VertexShape
+from cutwater.checkpoint.completed import CompletedCheckpoint, StateOwner, VertexShape
 from cutwater.checkpoint.snapshot import StoredOperator, StoredTable
 from cutwater.errors import RestoreError
 from cutwater.flow.ids import SubtaskId
@@ -75,8 +75,11 @@ def plan_restore(
     """What every subtask of ``vertices`` restores. Raises RestoreError if the state does not fit the program (rule 37)."""
     _check_max_parallelism(checkpoint, max_parallelism)
     stored = _stored_by_uid(checkpoint)
+    replaced = state_of_others(checkpoint, vertices)
     if not allow_non_restored_state:
         _check_uids(checkpoint, stored, vertices)
+        _check_owners(checkpoint, replaced)
+    stored = {uid: found for uid, found in stored.items() if uid not in replaced}
     plan: dict[SubtaskId, SubtaskRestore] = {}
     for shape in vertices:
         dealt = {uid: _deal(checkpoint, stored[uid], shape, max_parallelism) for uid in shape.uids if uid in stored}
@@ -84,11 +87,40 @@ def plan_restore(
             plan[SubtaskId(shape.vertex, index)] = SubtaskRestore(
                 shape.vertex,
                 index,
-                _is_finished(checkpoint, shape, index),
+                not replaced.keys() & set(shape.uids) and _is_finished(checkpoint, shape, index),
                 key_group_range(index, shape.parallelism, max_parallelism),
                 tuple(parts[index] for parts in dealt.values()),
             )
     return plan
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacedOwner:
+    """``states`` that were kept under a uid by something that is of another kind than what has the uid now."""
+
+    states: tuple[str, ...]
+    before: StateOwner
+    now: StateOwner
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.states)} of {self.before.description}; now it is {self.now.description}"
+
+
+def state_of_others(checkpoint: CompletedCheckpoint, vertices: Sequence[VertexShape]) -> dict[str, ReplacedOwner]:
+    """By uid: the state that ``plan_restore`` refuses to hand over, or leaves out with ``allow_non_restored_state``."""
+    before, now = owners_by_uid(checkpoint.graph), owners_by_uid(vertices)
+    carried = {each.uid for each in checkpoint.carried}
+    replaced: dict[str, ReplacedOwner] = {}
+    for uid, stored in _stored_by_uid(checkpoint).items():
+        states = sorted({*stored.states(), *(["committables"] if uid in carried else [])})
+        if states and uid in before and uid in now and before[uid].kind != now[uid].kind:
+            replaced[uid] = ReplacedOwner(tuple(states), before[uid], now[uid])
+    return replaced
+
+
+def owners_by_uid(vertices: Iterable[VertexShape]) -> dict[str, StateOwner]:
+    """Without those of checkpoints that did not store them."""
+    return {uid: owner for shape in vertices for uid, owner in zip(shape.uids, shape.owners, strict=False)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,4 +281,14 @@ def _check_uids(
             + "".join(f"\n  {each}" for each in lost)
             + f"\nThis program has: {', '.join(sorted(known))}.\n"
             f"Give the operator its old uid, or drop that state with allow_non_restored_state=True."
+        )
+
+
+def _check_owners(checkpoint: CompletedCheckpoint, replaced: Mapping[str, ReplacedOwner]) -> None:
+    if replaced:
+        raise RestoreError(
+            f"Checkpoint {checkpoint.id} of job {checkpoint.job!r} holds state that this program gives to something else:"
+            + "".join(f"\n  uid {uid!r}: {each}" for uid, each in replaced.items())
+            + "\nGive what is new a uid of its own and keep the old one while its state is needed (committables are output that "
+            "is not visible yet), or drop that state with allow_non_restored_state=True."
         )

@@ -13,6 +13,7 @@ from cutwater.connectors.source import Source
 from cutwater.flow.ids import Attempt, SubtaskId
 from cutwater.graph.chaining import Vertex
 from cutwater.graph.plan import ExecutionPlan
+from cutwater.job.state_owners import owner_of
 from cutwater.restart import RestartStrategy
 from cutwater.state.backend import StateBackend
 from cutwater.subtask.limits import FlowLimits
@@ -52,7 +53,12 @@ class JobDefinition:
 
     def shapes(self) -> tuple[VertexShape, ...]:
         return tuple(
-            VertexShape(vertex.id, tuple(node.uid for node in vertex.members), vertex.parallelism)
+            VertexShape(
+                vertex.id,
+                tuple(node.uid for node in vertex.members),
+                vertex.parallelism,
+                tuple(owner_of(node) for node in vertex.members),
+            )
             for vertex in self.plan.vertices
         )
 

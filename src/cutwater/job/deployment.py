@@ -8,7 +8,13 @@ from typing import Any
 from cutwater.checkpoint.attachments import attachments_of
 from cutwater.checkpoint.completed import CompletedCheckpoint
 from cutwater.checkpoint.memory_storage import MemoryStorage
-from cutwater.checkpoint.restore import SubtaskRestore, plan_restore, subtask_restore_from_json
+from cutwater.checkpoint.restore import (
+    SubtaskRestore,
+    owners_by_uid,
+    plan_restore,
+    state_of_others,
+    subtask_restore_from_json,
+)
 from cutwater.checkpoint.storage import CheckpointStorage
 from cutwater.checkpoint.storage_url import open_storage
 from cutwater.checkpoint.stored_tables import RestoredTables, attachments_by_checksum
@@ -34,6 +40,8 @@ class Deployment:
     splits: dict[SubtaskId, list[Json]] = field(default_factory=dict)
     visible: Sequence[VisibleOutput] = ()
     """What sinks commit while they open."""
+    notes: Sequence[str] = ()
+    """What the job's log should say of it."""
 
     def message(self, subtask: SubtaskId) -> Deploy:
         restore = self.restores.get(subtask)
@@ -90,7 +98,24 @@ def deploy_restored(
             if operator.uid in definition.sources:
                 own = [split for part in operator.inline for split in part.get("splits", ())]
                 splits.setdefault(subtask, []).extend(own)
-    return Deployment(storage, restores, splits, restored_output(checkpoint))
+    replaced = state_of_others(checkpoint, definition.shapes())
+    visible = [output for output in restored_output(checkpoint) if output.uid not in replaced]
+    dropped = [f"not restored: uid {uid!r}: {each}" for uid, each in replaced.items()]
+    return Deployment(storage, restores, splits, visible, [*dropped, *_changed_sources(definition, checkpoint, known)])
+
+
+def _changed_sources(
+    definition: JobDefinition, checkpoint: CompletedCheckpoint, known: Mapping[str, Sequence[Json]]
+) -> list[str]:
+    """A source that found its splits once and for all does not look for those of its new settings."""
+    before, now = owners_by_uid(checkpoint.graph), owners_by_uid(definition.shapes())
+    return [
+        f"source {uid!r} was {before[uid].description} when checkpoint {checkpoint.id} was taken and is "
+        f"{now[uid].description} now: it goes on where it was; what it had read to the end stays ended, and new splits are "
+        "not looked for"
+        for uid, source in definition.sources.items()
+        if known[uid] and source.bounded and uid in before and before[uid].description != now[uid].description
+    ]
 
 
 def _inline_parts(restores: Mapping[SubtaskId, SubtaskRestore], uid: str) -> list[Json]:

@@ -24,7 +24,7 @@ class Aggregate(Operator):
 
     def __init__(self, keys: Sequence[str], results: Mapping[str, AggregateSpec], *, partial: bool = False) -> None:
         self._keys = tuple(keys)
-        self._results = dict(results)
+        self.results = dict(results)
         self._partial = partial
         self._bound: AccumulatorPlan | None = None
         self._store: KeyedStateStore | None = None
@@ -32,7 +32,7 @@ class Aggregate(Operator):
 
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
         plan = plan_partials if self._partial else plan_aggregates
-        self._bound = plan(inputs[0], self._keys, self._results)
+        self._bound = plan(inputs[0], self._keys, self.results)
         return self._bound.output_schema
 
     @property

@@ -223,7 +223,7 @@ class SparkRunner(threading.Thread):
 
     def _restart_or_raise(self, cause: RootCause) -> None:
         if cause.permanent:
-            raise _job_failed(cause, "No restart: another attempt could not commit it either.")
+            raise _job_failed(cause, "No restart: another attempt would fail in the same way.")
         if was_stopped(self._spark):
             raise _job_failed(cause, "No restart: the Spark session was stopped. Start the job again, on a new one.")
         decision = self._definition.restart.next_restart(self._failures, time.monotonic(), random.random)

@@ -9,6 +9,7 @@ from cutwater.checkpoint.start import ContinueReserved, RefuseStart, Resume, Sta
 from cutwater.config import CheckpointMode
 from cutwater.connectors.spark_table import SparkTable
 from cutwater.errors import ConfigError, JobFailed, RestoreError
+from cutwater.flow.ids import CheckpointId
 from cutwater.job.definition import JobDefinition
 from cutwater.job.deployment import Deployment, check_fit, deploy_fresh, deploy_reserved, deploy_restored
 from cutwater.job.handle import JobState
@@ -55,9 +56,18 @@ class StartingPoint:
         start = choose_start(restore, facts)
         if isinstance(start, RefuseStart):
             raise RestoreError(start.reason)
-        if isinstance(start, Resume) and start.warning:
-            self._state.log.append(start.warning)
+        if isinstance(start, Resume):
+            if start.path is None:
+                self._refuse_unfit(start.checkpoint)
+            if start.warning:
+                self._state.log.append(start.warning)
         return start
+
+    def _refuse_unfit(self, checkpoint: CheckpointId) -> None:
+        """At the call, where the user sees it, if the job's own folder has the checkpoint; else when it is deployed."""
+        for found in self._store.completed():
+            if found.id == checkpoint:
+                check_fit(self._definition, found, allow_non_restored_state=self._allow_non_restored_state)
 
     def deploy(self, start: StartFresh | Resume | ContinueReserved | None, incarnation: str) -> Deployment:
         """What this attempt's subtasks start from. The path that a user restored is the only one of its attempt to find."""
@@ -88,9 +98,12 @@ class StartingPoint:
         self._moved.go_back_to(checkpoint.id)
         self._state.detail = f"from checkpoint {checkpoint.id}"
         self._state.log.append(f"restoring checkpoint {checkpoint.id}")
-        return deploy_restored(
+        deployment = deploy_restored(
             self._definition, storage, checkpoint, allow_non_restored_state=self._allow_non_restored_state
         )
+        for note in deployment.notes:
+            self._state.log.append(note)
+        return deployment
 
     def _materialise_tables(self, incarnation: str) -> None:
         """A DataFrame is computed once per incarnation: recomputed on restart it might differ (rule 49)."""

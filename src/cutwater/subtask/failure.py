@@ -3,7 +3,7 @@
 import traceback
 
 from cutwater.control.messages import SubtaskFailed
-from cutwater.errors import CommitLost, UserCodeError
+from cutwater.errors import CommitLost, RestoreError, UserCodeError
 from cutwater.flow.ids import SubtaskId
 from cutwater.operators.user_code import own_line
 from cutwater.subtask.chain import OperatorFailure
@@ -16,4 +16,6 @@ def failed(subtask: SubtaskId, error: BaseException) -> SubtaskFailed:
     if isinstance(cause, UserCodeError):
         return SubtaskFailed(uid, str(cause), cause.user_line, trace)
     said = f": {cause}" if str(cause) else ""
-    return SubtaskFailed(uid, f"{type(cause).__name__}{said}", own_line(cause), trace, isinstance(cause, CommitLost))
+    return SubtaskFailed(
+        uid, f"{type(cause).__name__}{said}", own_line(cause), trace, isinstance(cause, CommitLost | RestoreError)
+    )

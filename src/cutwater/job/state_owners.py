@@ -1,0 +1,54 @@
+"""What each node of a job keeps its state as, so that a checkpoint is never read by something that would not understand it."""
+
+from cutwater.checkpoint.completed import StateOwner
+from cutwater.connectors.file_sink import FileSink
+from cutwater.connectors.sink import Sink, TwoPhaseCommitSink
+from cutwater.connectors.source import Source
+from cutwater.graph.logical import Node
+from cutwater.operators.aggregate import Aggregate
+from cutwater.operators.collect import CollectOperator
+from cutwater.operators.keyed_process import KeyedProcessOperator, KeyedReduce
+from cutwater.operators.sink_operator import SinkOperator
+
+
+def owner_of(node: Node) -> StateOwner:
+    """Classes of the user are all of one kind: they may be renamed, and only they know what they can read."""
+    match node.body:
+        case Source() as source:
+            return StateOwner("own source" if _is_own(source) else _word(source), _description(source))
+        case SinkOperator(sink=sink):
+            return StateOwner(_kind_of_sink(sink), _description(sink))
+        case CollectOperator():
+            return StateOwner("collect", "collect")
+        case Aggregate() as aggregate:
+            # Of columns that may be renamed, but a count never goes on as a sum.
+            results = ", ".join(sorted(f"{name}={spec.kind}" for name, spec in aggregate.results.items()))
+            return StateOwner(f"agg({results})", f"agg({results})")
+        case KeyedReduce():
+            return StateOwner("reduce", "reduce")
+        case KeyedProcessOperator():
+            return StateOwner("process", "process")
+        case _:
+            return StateOwner("stateless", f"{node.name}, which keeps no state")
+
+
+def _kind_of_sink(sink: Sink) -> str:
+    match sink:
+        case FileSink():
+            return "file sink"
+        case TwoPhaseCommitSink():
+            return "own sink" if _is_own(sink) else _word(sink)
+        case _:
+            return "plain sink"
+
+
+def _is_own(part: Source | Sink) -> bool:
+    return not type(part).__module__.startswith("cutwater.")
+
+
+def _description(part: Source | Sink) -> str:
+    return type(part).__name__ if _is_own(part) else part.describe()
+
+
+def _word(part: Source | Sink) -> str:
+    return part.describe().partition("(")[0]

@@ -1,0 +1,280 @@
+"""A program that was changed between two runs: what it cannot restore is refused before anything runs, and named."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import cutwater as cw
+from cutwater.checkpoint.file_storage import FileStorage
+from cutwater.checkpoint.job_store import JobStore
+from cutwater.checkpoint.start import Resume, StartFresh, choose_start
+from cutwater.checkpoint.statistics import CheckpointHistory
+from cutwater.connectors.manifest import committed_files
+from cutwater.errors import RestoreError
+from cutwater.job.deployment import Deployment
+from cutwater.job.handle import JobState
+from cutwater.job.moved_records import MovedRecords
+from cutwater.spark.starting_point import StartingPoint
+from cutwater.subtask.chain import OperatorFailure
+from cutwater.testing.simulation import Simulation
+from tests.simulation.killed import staged
+from tests.simulation.scene import Scene
+
+Build = Callable[[cw.Environment], Any]
+
+
+def numbers(env: cw.Environment, n: int | None = 40_000) -> cw.Stream:
+    return env.read(cw.sequence(n, rate=1000), uid="numbers").with_columns(k=pl.col("value") % 3)
+
+
+class Resumed(Simulation):
+    """Another driver goes on where the one before was killed."""
+
+    def start_attempt(self, start: Any = None) -> None:
+        super().start_attempt(None)
+
+
+def killed_behind_checkpoint(folder: Path, build: Build) -> None:
+    """Checkpoint 1 is complete and its output prepared, but nobody was told so."""
+    scene = Scene(folder, build=build)
+    scene.trigger()
+    scene.step_until(lambda: scene.has_metadata(1))
+
+
+class StartedAgain:
+    """As ``env.start`` does it, up to where Spark is needed."""
+
+    def __init__(self, folder: Path, build: Build, *, allow_non_restored_state: bool = False) -> None:
+        env = cw.Environment(
+            parallelism=1, checkpointing=cw.Checkpointing("1h", storage=f"file:{folder / 'checkpoints'}")
+        )
+        build(env)
+        definition = env.define("job", 1)
+        self.store = JobStore(FileStorage(str(folder / "checkpoints")), "job")
+        self.state = JobState("job", CheckpointHistory())
+        self.starting_point = StartingPoint(
+            definition,
+            self.store,
+            self.state,
+            MovedRecords(definition.plan.source_subtasks),
+            allow_non_restored_state=allow_non_restored_state,
+        )
+        self.start = self.starting_point.choose("auto")
+
+    def deploy(self) -> Deployment:
+        record = self.store.acquire_attempt(self.start)
+        return self.starting_point.deploy(self.start, record.incarnation)
+
+    @property
+    def log(self) -> str:
+        return "\n".join(self.state.log.lines())
+
+
+class Largest(cw.KeyedProcess):
+    most = cw.ValueState("long")
+
+    def process(self, row: Any, ctx: Any) -> Any:
+        self.most.value = row.value
+        yield (row.value,)
+
+
+class Totals(cw.KeyedProcess):
+    total = cw.ValueState("long")
+
+    def process(self, row: Any, ctx: Any) -> Any:
+        self.total.value = row.value
+        yield (row.value,)
+
+
+class OwnSink(cw.TwoPhaseCommitSink):
+    def begin(self, name: str) -> str:
+        return name
+
+    def write(self, txn: str, batch: Any) -> None: ...
+
+    def prepare(self, txn: str) -> str:
+        return txn
+
+    def commit(self, committable: str) -> None: ...
+
+    def abort(self, committable: str) -> None: ...
+
+
+def parquet(folder: Path, name: str = "out") -> Build:
+    return lambda env: numbers(env).write(cw.parquet_sink(folder / name), uid="out")
+
+
+def keyed(step: Callable[[cw.KeyedStream], cw.Stream]) -> Build:
+    return lambda env: step(numbers(env).key_by("k")).uid("step").write(cw.discard(), uid="nowhere")
+
+
+AGG = keyed(lambda stream: stream.agg(n=cw.count()))
+REDUCE = keyed(lambda stream: stream.reduce(lambda old, new: new))
+PROCESS = keyed(lambda stream: stream.process(Largest(), "most long"))
+
+
+@pytest.mark.parametrize(
+    ("sink", "told"),
+    [
+        (cw.discard, r"uid 'out': committables of parquet_sink\(.*/out\); now it is discard"),
+        (cw.print_sink, "now it is print_sink"),
+        (OwnSink, "now it is OwnSink"),
+    ],
+)
+def test_prepared_output_is_not_dropped_because_its_sink_became_another(tmp_path: Path, sink: Any, told: str) -> None:
+    killed_behind_checkpoint(tmp_path, parquet(tmp_path))
+    with pytest.raises(RestoreError, match=told):
+        StartedAgain(tmp_path, lambda env: numbers(env).write(sink(), uid="out"))
+
+
+def test_prepared_output_is_not_dropped_because_its_sink_became_collect(tmp_path: Path) -> None:
+    out = cw.parquet_sink(tmp_path / "out")
+    killed_behind_checkpoint(tmp_path, lambda env: numbers(env).write(out, uid="collect-rows"))
+    with pytest.raises(RestoreError, match="now it is collect"):
+        StartedAgain(tmp_path, lambda env: numbers(env).collect("rows"))
+
+
+def test_prepared_output_is_dropped_when_that_is_asked_for_and_the_log_says_so(tmp_path: Path) -> None:
+    killed_behind_checkpoint(tmp_path, parquet(tmp_path))
+    again = StartedAgain(
+        tmp_path, lambda env: numbers(env).write(cw.discard(), uid="out"), allow_non_restored_state=True
+    )
+    deployment = again.deploy()
+    assert [each.uid for restore in deployment.restores.values() for each in restore.operators] == ["numbers"]
+    assert deployment.visible == []
+    assert "not restored: uid 'out': committables of parquet_sink" in again.log
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (AGG, REDUCE, "uid 'step': aggregates of agg.n=count.; now it is reduce"),
+        (REDUCE, PROCESS, "uid 'step': reduced of reduce; now it is process"),
+        (
+            AGG,
+            lambda env: numbers(env).filter(pl.col("k") == 0).uid("step").write(cw.discard(), uid="nowhere"),
+            "uid 'step': aggregates of agg.n=count.; now it is filter, which keeps no state",
+        ),
+    ],
+)
+def test_state_is_not_given_to_an_operator_of_another_kind(
+    tmp_path: Path, before: Build, after: Build, told: str
+) -> None:
+    killed_behind_checkpoint(tmp_path, before)
+    with pytest.raises(RestoreError, match=told):
+        StartedAgain(tmp_path, after)
+
+
+@pytest.mark.parametrize(
+    ("after", "told"),
+    [
+        (keyed(lambda stream: stream.agg(n=cw.sum("value"))), r"agg\(n=sum\)"),
+        (keyed(lambda stream: stream.agg(n=cw.count(), most=cw.max("value"))), r"agg\(most=max, n=count\)"),
+    ],
+)
+def test_aggregates_do_not_go_on_as_others(tmp_path: Path, after: Build, told: str) -> None:
+    killed_behind_checkpoint(tmp_path, AGG)
+    with pytest.raises(RestoreError, match=rf"uid 'step': aggregates of agg\(n=count\); now it is {told}"):
+        StartedAgain(tmp_path, after)
+
+
+def test_a_state_that_the_function_no_longer_declares_is_refused_at_the_latest_by_the_first_checkpoint(
+    tmp_path: Path,
+) -> None:
+    killed_behind_checkpoint(tmp_path, PROCESS)
+    scene = Scene(tmp_path, kind=Resumed, build=keyed(lambda stream: stream.process(Totals(), "total long")))
+    scene.trigger()
+    with pytest.raises(OperatorFailure, match="step: restored state most was never declared"):
+        scene.step_until(lambda: scene.has_metadata(2))
+
+
+def test_positions_are_not_given_to_a_source_of_another_kind(tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("a\nb\n")
+    killed_behind_checkpoint(tmp_path, lambda env: numbers(env).write(cw.discard(), uid="nowhere"))
+    with pytest.raises(
+        RestoreError, match=r"uid 'numbers': splits of sequence\(40000\); now it is text_files\(.*lines.txt\)"
+    ):
+        StartedAgain(
+            tmp_path,
+            lambda env: env.read(cw.text_files(tmp_path / "lines.txt"), uid="numbers").write(
+                cw.discard(), uid="nowhere"
+            ),
+        )
+
+
+def test_a_source_that_goes_on_with_other_settings_says_what_that_means(tmp_path: Path) -> None:
+    killed_behind_checkpoint(tmp_path, lambda env: numbers(env).write(cw.discard(), uid="nowhere"))
+    again = StartedAgain(tmp_path, lambda env: numbers(env, 50_000).write(cw.discard(), uid="nowhere"))
+    again.deploy()
+    assert "source 'numbers' was sequence(40000) when checkpoint 1 was taken and is sequence(50000) now" in again.log
+
+
+def rows_in(folder: Path) -> list[int]:
+    return sorted(pl.concat([pl.read_parquet(file) for file in sorted(folder.glob("*.parquet"))])["value"])
+
+
+def finish(scene: Scene) -> None:
+    scene.step_until(lambda: scene.simulation.finished)
+    scene.simulation.run_until_idle()
+
+
+def wrote(folder: Path) -> list[int]:
+    """What readers of whole checkpoints see of ``folder``; it is what is in it."""
+    assert committed_files(folder) == sorted(str(file) for file in folder.glob("*.parquet"))
+    return rows_in(folder)
+
+
+RECORDS = 500
+
+
+def into(folder: Path) -> Build:
+    return lambda env: numbers(env, RECORDS).write(cw.parquet_sink(folder), uid="out")
+
+
+def test_output_prepared_for_one_folder_is_committed_there_by_a_program_that_writes_to_another(tmp_path: Path) -> None:
+    killed_behind_checkpoint(tmp_path, into(tmp_path / "old"))
+    assert not list((tmp_path / "old").glob("*.parquet"))
+    scene = Scene(tmp_path, kind=Resumed, build=into(tmp_path / "new"))
+    finish(scene)
+    before, after = wrote(tmp_path / "old"), wrote(tmp_path / "new")
+    assert before and after
+    assert before + after == list(range(RECORDS))
+    assert not staged(tmp_path)
+
+
+def test_a_restart_of_the_changed_program_neither_loses_nor_repeats_what_the_old_folder_has(tmp_path: Path) -> None:
+    killed_behind_checkpoint(tmp_path, into(tmp_path / "old"))
+    scene = Scene(tmp_path, kind=Resumed, build=into(tmp_path / "new"))
+    scene.step_until(lambda: bool(list((tmp_path / "old").glob("*.parquet"))))
+    scene.simulation.crash()
+    finish(scene)
+    assert wrote(tmp_path / "old") + wrote(tmp_path / "new") == list(range(RECORDS))
+
+
+def test_output_that_moved_with_its_folder_is_found_where_it_is_now(tmp_path: Path) -> None:
+    killed_behind_checkpoint(tmp_path, into(tmp_path / "old"))
+    (tmp_path / "old").rename(tmp_path / "new")
+    (tmp_path / ".old.cutwater").rename(tmp_path / ".new.cutwater")
+    finish(Scene(tmp_path, kind=Resumed, build=into(tmp_path / "new")))
+    assert wrote(tmp_path / "new") == list(range(RECORDS))
+    assert not (tmp_path / "old").exists() and not (tmp_path / ".old.cutwater").exists()
+
+
+def test_a_job_that_starts_from_the_checkpoint_of_another_commits_what_that_one_prepared_in_its_folder(
+    tmp_path: Path,
+) -> None:
+    killed_behind_checkpoint(tmp_path, into(tmp_path / "old"))
+    path = str(tmp_path / "checkpoints" / "job" / "chk-1")
+    store = JobStore(FileStorage(str(tmp_path / "checkpoints")), "other")
+    start = choose_start(path, store.facts(path, all_sinks_idempotent=False, on_damaged="fail"))
+    assert isinstance(start, Resume)
+
+    class FromPath(Simulation):
+        def start_attempt(self, given: Any = None) -> None:
+            super().start_attempt(start if isinstance(given, StartFresh) else given)
+
+    finish(Scene(tmp_path, kind=FromPath, build=into(tmp_path / "new"), job="other"))
+    assert wrote(tmp_path / "old") + wrote(tmp_path / "new") == list(range(RECORDS))
