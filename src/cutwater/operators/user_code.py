@@ -12,6 +12,10 @@ _OURS = str(Path(__file__).resolve().parents[1]) + "/"
 _LIBRARIES = tuple({sysconfig.get_path(name) + "/" for name in ("stdlib", "purelib", "platlib")})
 
 
+_COMPILED = (".pyx", ".pxi", ".pxd")
+"""Frames of Cython name files of where the library was built: relative, and never the user's."""
+
+
 def user_error(error: BaseException, where: str, row: object = None) -> UserCodeError:
     """``error``, raised by a function of the user for ``row``, as ours. Raise it ``from error``."""
     line = user_line(error.__traceback__)
@@ -23,8 +27,8 @@ def user_error(error: BaseException, where: str, row: object = None) -> UserCode
 
 def user_line(traceback: TracebackType | None) -> str | None:
     """``"file.py:12"`` of the innermost frame that the user wrote: not ours and, if there is another, no library's."""
-    frames = [frame for frame in extract_tb(traceback) if not frame.filename.startswith(_OURS)]
-    written = [frame for frame in frames if not frame.filename.startswith((*_LIBRARIES, "<frozen"))] or frames
+    frames = [frame for frame in extract_tb(traceback) if not _is_never_the_users(frame.filename)]
+    written = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)] or frames
     return f"{Path(written[-1].filename).name}:{written[-1].lineno}" if written else None
 
 
@@ -34,9 +38,13 @@ def own_line(error: BaseException | None) -> str | None:
         written = [
             frame
             for frame in extract_tb(error.__traceback__)
-            if not frame.filename.startswith((_OURS, *_LIBRARIES, "<frozen"))
+            if not frame.filename.startswith(_LIBRARIES) and not _is_never_the_users(frame.filename)
         ]
         if written:
             return f"{Path(written[-1].filename).name}:{written[-1].lineno}"
         error = error.__cause__
     return None
+
+
+def _is_never_the_users(filename: str) -> bool:
+    return filename.startswith((_OURS, "<frozen")) or filename.endswith(_COMPILED)
