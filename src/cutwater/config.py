@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from cutwater.byte_size import ByteSize, parse_byte_size
+from cutwater.checkpoint.storage_url import folder_of
 from cutwater.duration import Duration, parse_duration
 from cutwater.errors import ConfigError
 
@@ -141,6 +142,8 @@ def _storage(value: object) -> Storage:
         case "memory":
             return memory_storage()
         case str() if _STORAGE_URL.fullmatch(value):
+            if value[:5].lower() == "file:":
+                folder_of(value)  # raises ConfigError if it names none
             return value
     hint = f" Did you mean 'file:{value}'?" if isinstance(value, str) and value and ":" not in value else ""
     raise ConfigError(

@@ -52,4 +52,6 @@ def folder_of(location: str) -> str:
         rest = slash + path
     if not rest:
         raise ConfigError(f"{location or 'file:'!r} names no folder. {_ALLOWED}")
+    if "\0" in rest:
+        raise ConfigError(f"{location!r} holds a NUL character, which no path can. {_ALLOWED}")
     return os.path.abspath(os.path.expanduser(rest))

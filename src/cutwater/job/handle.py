@@ -12,7 +12,7 @@ from cutwater.checkpoint.events import Event, ManualTriggerRequested, RequestId,
 from cutwater.checkpoint.statistics import CheckpointHistory, CheckpointInfo
 from cutwater.control.messages import Progress
 from cutwater.duration import Duration, parse_duration
-from cutwater.errors import CutwaterError, JobFailed, JobStillRunning
+from cutwater.errors import ConfigError, CutwaterError, JobFailed, JobStillRunning
 from cutwater.flow.ids import SubtaskId
 from cutwater.job.listeners import LISTENERS_SECONDS, Listeners
 from cutwater.job.log import JobLog
@@ -133,6 +133,10 @@ class Job:
 
     def on_checkpoint(self, fn: Callable[[CheckpointInfo], None]) -> None:
         """``fn`` is called with each checkpoint that ends, in order, on a thread of its own."""
+        if not callable(fn):
+            raise ConfigError(
+                f"on_checkpoint({fn!r}): a function is needed that takes one argument, a cw.CheckpointInfo."
+            )
         self._state.listeners.add(fn)
 
     def trigger_checkpoint(self, timeout: Duration = "10 min") -> CheckpointInfo:

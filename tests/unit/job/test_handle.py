@@ -95,3 +95,9 @@ def test_a_question_to_a_job_that_ends_says_how_it_ended() -> None:
     threading.Timer(0.2, lambda: attempts.state.set_status("failed")).start()
     with pytest.raises(cw.CutwaterError, match="is failed: no checkpoint can be taken"):
         job.trigger_checkpoint("20s")
+
+
+def test_what_cannot_be_called_is_no_listener() -> None:
+    job, _ = job_of(silent=0)
+    with pytest.raises(cw.ConfigError, match=r"on_checkpoint\(None\): a function is needed"):
+        job.on_checkpoint(None)  # type: ignore[arg-type]
