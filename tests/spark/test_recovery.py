@@ -65,6 +65,19 @@ def test_output_that_is_gone_for_good_fails_the_job_at_once_and_costs_no_restart
     assert not any("restarting in" in line for line in job.log)
 
 
+def test_a_job_that_spark_canceled_with_all_others_goes_on_and_says_who_did_that(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    """Ctrl-C in ``job.wait()``: PySpark's handler cancels every job of the session."""
+    env = environment(tmp_path, restart=cw.fixed_delay(attempts=1, delay="10ms"))
+    count_by_key(env, tmp_path, 6000, rate=1000)
+    job = env.start("canceled by spark")
+    wait_until(lambda: completed_checkpoints(job) >= 1, "a checkpoint")
+    spark.sparkContext.cancelAllJobs()
+    assert job.wait("200s").attempts == 2
+    assert any(line.startswith("Spark canceled all jobs of its session: Ctrl-C") for line in job.log), job.log
+
+
 def test_a_worker_stuck_in_a_users_call_is_dead_before_the_next_attempt_opens_anything(tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     notes.mkdir()

@@ -28,9 +28,10 @@ from cutwater.job.discovery import Discovery
 from cutwater.spark.blueprint import Blueprint, pack
 from cutwater.spark.exchange import chain_levels, run_pipelined
 from cutwater.spark.processes import confirm_dead, is_alive, is_here
+from cutwater.spark.pulse import Pulse
 from cutwater.spark.roll_call import RollCall
 from cutwater.spark.settings import driver_addresses, wants_protected_network
-from cutwater.spark.spark_errors import cause_in
+from cutwater.spark.spark_errors import cause_in, why_canceled
 from cutwater.spark.storage_thread import StorageThread
 from cutwater.spark.task import RunLevel
 
@@ -124,6 +125,7 @@ class SparkAttempt:
         self._hellos: dict[SubtaskId, Hello] = {}
         self.roll_call = RollCall(len(definition.plan.subtasks), time.monotonic())
         self._spark_error: Exception | None = None
+        self._pulse = Pulse(LEASE_SECONDS)
         self._group = f"cutwater-{definition.name}-{incarnation}-{attempt}"
 
     def ask(self, event: Event) -> None:
@@ -153,7 +155,7 @@ class SparkAttempt:
                 )
             finished = isinstance(outcome, Finished)
             self._end(job, outcome)
-            return outcome
+            return self._rightly_blamed(outcome)
         finally:
             self._storage_thread.finish(lambda: not finished or self._cancel.is_set())
             self._server.close()
@@ -175,6 +177,7 @@ class SparkAttempt:
     def _serve(self, job: threading.Thread) -> Outcome:
         driver = self.driver
         while True:
+            self._pulse.beat(time.monotonic())
             for report in self._server.receive(self._patience()):
                 match report:
                     case PeerLost(subtask):
@@ -239,12 +242,24 @@ class SparkAttempt:
             return NoRoom(cause_in(text))
         return Failed(RootCause(f"Spark: {cause_in(text)}", text), driver.started)
 
+    def _rightly_blamed(self, outcome: Outcome) -> Outcome:
+        """Spark ends the workers of a job that it cancels, and their death is seen before its own word about it."""
+        if isinstance(outcome, Failed) and not outcome.cause.permanent and self._spark_error is not None:
+            why = why_canceled(str(self._spark_error))
+            if why is not None:
+                return Failed(RootCause(why, outcome.cause.message), outcome.ran)
+        return outcome
+
     def _notice_deaths(self) -> None:
         """Looked for often, because Spark ends the other workers soon after the first died, and its own error is secondary."""
         if self.driver.failure is not None or self.driver.finishing:
             return
+        frozen = self._pulse.frozen_for(time.monotonic())
+        how = "died without a word (killed, or out of memory)"
+        if frozen is not None:
+            how = f"ended itself: its lease ran out while this driver was frozen, for {frozen:.0f} s"
         dead = [
-            f"{subtask}: its Python worker (pid {process.pid}) died without a word (killed, or out of memory)"
+            f"{subtask}: its Python worker (pid {process.pid}) {how}"
             for subtask, process in self._hellos.items()
             if subtask not in self.driver.left and is_here(process) and not is_alive(process)
         ]

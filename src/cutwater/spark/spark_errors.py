@@ -3,6 +3,7 @@
 import re
 
 _PYTHON_ERROR = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt|Exit))(?:: (.*))?$")
+_ALL_CANCELED = "as part of cancellation of all jobs"
 _MISSING_MODULE = re.compile(r"No module named '([^']+)'")
 
 
@@ -21,6 +22,16 @@ def cause_in(text: str) -> str:
             f"it along with spark.sparkContext.addPyFile(...)."
         )
     return raised
+
+
+def why_canceled(text: str) -> str | None:
+    """What to tell if ``text`` says that the job was canceled together with all others; None if it does not."""
+    if _ALL_CANCELED not in text:
+        return None
+    return (
+        "Spark canceled all jobs of its session: Ctrl-C in a program with a Spark session does that, and so does "
+        "sparkContext.cancelAllJobs(). To end this job alone, call job.cancel()"
+    )
 
 
 def _raised_in_worker(lines: list[str]) -> str | None:
