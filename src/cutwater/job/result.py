@@ -13,7 +13,12 @@ from cutwater.rows import rows_of
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """``attempts`` counts tries, the first included; ``checkpoints`` those that completed."""
+    """``attempts`` counts tries, the first included; ``checkpoints`` those that completed.
+
+    ``records_in`` of sources and ``records_out`` to sinks count once what a restart went back over. They are exact when the job
+    finished by itself. Where an attempt was cut short and nothing is gone back over (a job that was canceled, and every failed
+    attempt in ``mode="at_most_once"``), its last report counts, which is up to half a second old: more may have been written.
+    """
 
     status: str
     attempts: int
