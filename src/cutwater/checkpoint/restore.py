@@ -290,5 +290,5 @@ def _check_owners(checkpoint: CompletedCheckpoint, replaced: Mapping[str, Replac
             f"Checkpoint {checkpoint.id} of job {checkpoint.job!r} holds state that this program gives to something else:"
             + "".join(f"\n  uid {uid!r}: {each}" for uid, each in replaced.items())
             + "\nGive what is new a uid of its own and keep the old one while its state is needed (committables are output that "
-            "is not visible yet), or drop that state with allow_non_restored_state=True."
+            "may not be visible yet), or drop that state with allow_non_restored_state=True."
         )
