@@ -1,9 +1,9 @@
 """Tables that travel in messages, because the storage is the driver's memory. A table is found by its checksum."""
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from cutwater.checkpoint.checksum import checksum_of
 from cutwater.checkpoint.layout import attachment_file
 from cutwater.checkpoint.snapshot import StoredTable, SubtaskSnapshot
 from cutwater.checkpoint.storage import CheckpointStorage
@@ -14,13 +14,13 @@ def adopt_attachments(
     storage: CheckpointStorage, folder: str, snapshot: SubtaskSnapshot, attachments: Sequence[bytes]
 ) -> SubtaskSnapshot:
     """In the driver: put away what came with an acknowledgement; the snapshot returned names the tables in the storage."""
-    arrived = {hashlib.sha256(each).hexdigest(): each for each in attachments}
+    arrived = {checksum_of(each): each for each in attachments}
 
     def adopted(table: StoredTable) -> StoredTable:
-        if table.sha256 not in arrived:
+        if table.checksum not in arrived:
             raise StorageError(f"State {table.state!r} of {snapshot.vertex}[{snapshot.index}] came without its table.")
-        name = attachment_file(folder, table.sha256)
-        storage.create(name, arrived[table.sha256])
+        name = attachment_file(folder, table.checksum)
+        storage.create(name, arrived[table.checksum])
         return replace(table, file=name)
 
     operators = (replace(each, tables=tuple(map(adopted, each.tables))) for each in snapshot.operators)
@@ -29,5 +29,5 @@ def adopt_attachments(
 
 def attachments_of(storage: CheckpointStorage, tables: Iterable[StoredTable]) -> tuple[bytes, ...]:
     """In the driver: what a subtask needs to restore ``tables``, each once. Workers verify them by their checksums."""
-    files = {table.sha256: table.file for table in tables}
+    files = {table.checksum: table.file for table in tables}
     return tuple(storage.read(file) for file in files.values())

@@ -16,7 +16,7 @@ from cutwater.flow.ids import Attempt, CheckpointId
 
 Json = Any
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,9 +46,9 @@ def subtask_file(folder: str, subtask: SubtaskId, attempt: Attempt, uid: str, st
     return f"{folder}/{name}" if folder else name
 
 
-def attachment_file(folder: str, sha256: str) -> str:
+def attachment_file(folder: str, checksum: str) -> str:
     """Where the driver keeps a table that came to it as an attachment."""
-    name = f"attachment+{sha256}.arrow"
+    name = f"attachment+{checksum}.arrow"
     return f"{folder}/{name}" if folder else name
 
 

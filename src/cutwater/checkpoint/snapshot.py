@@ -15,7 +15,7 @@ class StoredTable:
     """Name in the storage; for memory storage the name of an attachment."""
     rows: int
     size: int
-    sha256: str
+    checksum: str
     first_key_group: int
     last_key_group: int
 

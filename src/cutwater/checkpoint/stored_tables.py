@@ -3,13 +3,13 @@
 A table is an Arrow IPC file, uncompressed, so that a local one is memory-mapped and copied by nobody.
 """
 
-import hashlib
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import pyarrow as pa
 
+from cutwater.checkpoint.checksum import checksum_of, new_checksum
 from cutwater.checkpoint.snapshot import StoredTable
 from cutwater.checkpoint.storage import CheckpointStorage
 from cutwater.checkpoint.verification import missing_file, wrong_checksum
@@ -72,21 +72,21 @@ class RestoredTables:
     def _content(self, table: StoredTable) -> pa.Buffer:
         place = "the attachments" if self._storage is None else self._storage.url
         content = self._from_attachments(table) if self._storage is None else _from_storage(self._storage, table)
-        found = hashlib.sha256(memoryview(content)).hexdigest()
-        if found != table.sha256:
+        found = checksum_of(memoryview(content))
+        if found != table.checksum:
             raise wrong_checksum(place, table, found)
         return content
 
     def _from_attachments(self, table: StoredTable) -> pa.Buffer:
-        if table.sha256 not in self._attachments:
+        if table.checksum not in self._attachments:
             raise DamagedCheckpoint(
-                f"State {table.state!r}: its table (sha256 {table.sha256}) did not come with the message."
+                f"State {table.state!r}: its table (checksum {table.checksum}) did not come with the message."
             )
-        return pa.py_buffer(self._attachments[table.sha256])
+        return pa.py_buffer(self._attachments[table.checksum])
 
 
 def attachments_by_checksum(attachments: Sequence[bytes]) -> dict[str, bytes]:
-    return {hashlib.sha256(each).hexdigest(): each for each in attachments}
+    return {checksum_of(each): each for each in attachments}
 
 
 def _from_storage(storage: CheckpointStorage, table: StoredTable) -> pa.Buffer:
@@ -128,7 +128,7 @@ def _write(file: "_HashingFile", name: str, table: FrozenTable) -> StoredTable:
                 first, last = min(first, lowest), max(last, highest)
     if last < first:  # the empty range says: no key groups
         first, last = 0, -1
-    return StoredTable(table.name, name, rows, file.size, file.sha256(), first, last)
+    return StoredTable(table.name, name, rows, file.size, file.checksum(), first, last)
 
 
 class _HashingFile(io.RawIOBase):
@@ -139,7 +139,7 @@ class _HashingFile(io.RawIOBase):
         self._file = file
         self._limit = limit
         self._state = state
-        self._digest = hashlib.sha256()
+        self._digest = new_checksum()
         self.size = 0
 
     def writable(self) -> bool:
@@ -163,5 +163,5 @@ class _HashingFile(io.RawIOBase):
     def flush(self) -> None:
         self._file.flush()
 
-    def sha256(self) -> str:
+    def checksum(self) -> str:
         return self._digest.hexdigest()

@@ -1,7 +1,6 @@
 """Whether what is stored is still what was written."""
 
-import hashlib
-
+from cutwater.checkpoint.checksum import new_checksum
 from cutwater.checkpoint.completed import CompletedCheckpoint, decode_metadata
 from cutwater.checkpoint.file_storage import FileStorage
 from cutwater.checkpoint.layout import METADATA_FILE, metadata_file
@@ -26,23 +25,25 @@ def verify_table(storage: CheckpointStorage, table: StoredTable) -> None:
             raise DamagedCheckpoint(
                 f"{table.file} in {storage.url} is damaged: {size} bytes, written were {table.size}."
             )
-        digest = hashlib.sha256()
+        digest = new_checksum()
         for offset in range(0, size, _READ_AT_ONCE):
             digest.update(storage.read(table.file, offset, _READ_AT_ONCE))
     except FileNotFoundError:
         raise missing_file(storage, table) from None
-    if digest.hexdigest() != table.sha256:
+    if digest.hexdigest() != table.checksum:
         raise wrong_checksum(storage.url, table, digest.hexdigest())
 
 
 def missing_file(storage: CheckpointStorage, table: StoredTable) -> DamagedCheckpoint:
     return DamagedCheckpoint(
-        f"{table.file} is missing in {storage.url}; written were {table.size} bytes with sha256 {table.sha256}."
+        f"{table.file} is missing in {storage.url}; written were {table.size} bytes with checksum {table.checksum}."
     )
 
 
 def wrong_checksum(place: str, table: StoredTable, found: str) -> DamagedCheckpoint:
-    return DamagedCheckpoint(f"{table.file} in {place} is damaged: it has sha256 {found}, written was {table.sha256}.")
+    return DamagedCheckpoint(
+        f"{table.file} in {place} is damaged: it has checksum {found}, written was {table.checksum}."
+    )
 
 
 def read_metadata(storage: CheckpointStorage, folder: str) -> CompletedCheckpoint:

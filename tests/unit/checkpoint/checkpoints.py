@@ -1,7 +1,6 @@
 """Checkpoints to test with."""
 
-import hashlib
-
+from cutwater.checkpoint.checksum import checksum_of
 from cutwater.checkpoint.completed import CompletedCheckpoint, SubtaskRecord, VertexShape
 from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.layout import subtask_file
@@ -64,6 +63,6 @@ def with_one_table(
     content = f"state of {id}".encode()
     name = subtask_file(folder, SubtaskId("counts", 0), Attempt(attempt), "counts", "n")
     storage.put(name, content)
-    table = StoredTable("n", name, 1, len(content), hashlib.sha256(content).hexdigest(), 0, 5)
+    table = StoredTable("n", name, 1, len(content), checksum_of(content), 0, 5)
     snapshot = SubtaskSnapshot("counts", 0, False, (StoredOperator("counts", None, (table,)),))
     return completed(id, incarnation=incarnation, attempt=attempt, folder=folder, snapshots=(snapshot,), **settings)  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ def test_metadata_is_read_back_as_it_was_written() -> None:
 
 def test_metadata_is_plain_json_that_any_tool_reads() -> None:
     value = json.loads(encode_metadata(CHECKPOINT))["checkpoint"]
-    assert (value["format"], value["id"], value["kind"]) == (1, 7, "checkpoint")
+    assert (value["format"], value["id"], value["kind"]) == (2, 7, "checkpoint")
     assert value["subtasks"][1]["snapshot"]["finished"] is True
 
 
@@ -57,7 +57,7 @@ def test_a_format_of_another_version_is_refused_by_name() -> None:
 
     content = b'{"format":99}'
     file = b'{"sha256": "' + hashlib.sha256(content).hexdigest().encode() + b'", "checkpoint": ' + content + b"}\n"
-    with pytest.raises(RestoreError, match="m has format 99, this version of Cutwater reads format 1"):
+    with pytest.raises(RestoreError, match="m has format 99, this version of Cutwater reads format 2"):
         decode_metadata("m", file)
 
 

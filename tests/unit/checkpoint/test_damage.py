@@ -11,7 +11,7 @@ from cutwater.checkpoint.damage import (
 from cutwater.flow.ids import CheckpointId
 
 INTACT = [Candidate(CheckpointId(id)) for id in (1, 2, 3)]
-DAMAGED_LATEST = [*INTACT[:2], Candidate(CheckpointId(3), "x.arrow has sha256 aa, written was bb")]
+DAMAGED_LATEST = [*INTACT[:2], Candidate(CheckpointId(3), "x.arrow has checksum aa, written was bb")]
 
 
 def decide(
@@ -39,7 +39,7 @@ def test_a_damaged_latest_that_nobody_committed_is_passed_over_with_a_warning() 
     outcome = decide(DAMAGED_LATEST, 2)
     assert isinstance(outcome, FallBack)
     assert outcome.to.id == 2
-    assert "sha256 aa, written was bb" in outcome.warning
+    assert "checksum aa, written was bb" in outcome.warning
     assert "at least once" not in outcome.warning
 
 
@@ -47,7 +47,7 @@ def test_a_damaged_latest_that_was_committed_is_refused_with_a_report() -> None:
     outcome = decide(DAMAGED_LATEST, 3)
     assert isinstance(outcome, RefuseRestore)
     assert "checkpoint 3 may have been committed" in outcome.report
-    assert "sha256 aa, written was bb" in outcome.report
+    assert "checksum aa, written was bb" in outcome.report
     assert "on_damaged='fallback'" in outcome.report
 
 

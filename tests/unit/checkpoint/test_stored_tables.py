@@ -98,7 +98,7 @@ def test_a_changed_byte_is_found_before_the_first_row_is_handed_out(storage: Che
     storage.put("job/n.arrow", bytes(content))
     for check in (lambda: read(storage, [table]), lambda: verify_table(storage, table)):
         with pytest.raises(
-            DamagedCheckpoint, match=rf"job/n\.arrow in .* is damaged: it has sha256 \w+, .* {table.sha256}"
+            DamagedCheckpoint, match=rf"job/n\.arrow in .* is damaged: it has checksum \w+, .* {table.checksum}"
         ):
             check()
 
@@ -108,7 +108,7 @@ def test_a_missing_or_shortened_file_is_named(storage: CheckpointStorage) -> Non
     storage.put("job/n.arrow", storage.read("job/n.arrow")[:-1])
     with pytest.raises(DamagedCheckpoint, match=rf"job/n\.arrow.*{table.size - 1} bytes, written were {table.size}"):
         verify_table(storage, table)
-    with pytest.raises(DamagedCheckpoint, match="sha256"):
+    with pytest.raises(DamagedCheckpoint, match="checksum"):
         read(storage, [table])
     storage.delete(["job/n.arrow"])
     for check in (lambda: read(storage, [table]), lambda: verify_table(storage, table)):
@@ -120,7 +120,7 @@ def test_an_emptied_file_is_damage_not_an_arrow_error(tmp_path: Path) -> None:
     storage = FileStorage(str(tmp_path))
     table = write_table(storage, "n", keyed([1]))
     storage.put("n", b"")
-    with pytest.raises(DamagedCheckpoint, match="sha256"):
+    with pytest.raises(DamagedCheckpoint, match="checksum"):
         read(storage, [table])
 
 
@@ -152,8 +152,8 @@ def test_a_table_travels_as_an_attachment_and_is_found_by_its_checksum() -> None
 
 def test_an_attachment_under_the_wrong_checksum_is_refused() -> None:
     table, content = table_bytes(keyed([1, 2]), limit=1 << 20)
-    with pytest.raises(DamagedCheckpoint, match="sha256"):
-        read(None, [table], attachments={table.sha256: content[:-1] + b"x"})
+    with pytest.raises(DamagedCheckpoint, match="checksum"):
+        read(None, [table], attachments={table.checksum: content[:-1] + b"x"})
 
 
 def test_a_state_too_large_for_memory_storage_is_named_with_the_limit() -> None:
