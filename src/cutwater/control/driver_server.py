@@ -18,7 +18,7 @@ from zmq.utils.monitor import recv_monitor_message
 from cutwater.control.conversations import Conversations, Route
 from cutwater.control.keys import AttemptKeys
 from cutwater.control.messages import AbortAttempt, Goodbye, Message, ToSubtask
-from cutwater.control.packet import from_frames, to_frames
+from cutwater.control.packet import from_frame, to_frame
 from cutwater.control.presence import Presence
 from cutwater.control.session import BACKLOG, BACKLOG_BYTES, Body
 from cutwater.control.sockets import ZAP_DOMAIN, AllowedKeys, bracketed, configure_router
@@ -48,7 +48,7 @@ OnMessage = Callable[[SubtaskId, Message], bool]
 class _Received:
     route: Route
     descriptor: int
-    frames: list[bytes]
+    frame: bytes
 
 
 class ControlServer:
@@ -211,7 +211,8 @@ class ControlServer:
         try:
             for _ in range(_PACKETS_AT_ONCE):
                 route, *frames = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
-                received.append(_Received(route.bytes, int(route.get(zmq.SRCFD)), [frame.bytes for frame in frames]))
+                frame = frames[0].bytes if len(frames) == 1 else b""  # nothing of ours: it is told apart below
+                received.append(_Received(route.bytes, int(route.get(zmq.SRCFD)), frame))
         except zmq.Again:
             pass
         return received
@@ -225,7 +226,7 @@ class ControlServer:
             accept_messages = len(self._inbound) < BACKLOG and self._inbound_bytes < BACKLOG_BYTES
             for packet in received:
                 try:
-                    conversation, content = from_frames(packet.frames)
+                    conversation, content = from_frame(packet.frame)
                 except ControlError:
                     continue  # not of our making: without a conversation there is nobody to answer
                 outcome = self._conversations.arrived(
@@ -238,7 +239,7 @@ class ControlServer:
                 )
                 arrived += [(conversation.subtask, body) for body in outcome.bodies]
                 if outcome.answer is not None:
-                    self._put_out(packet.route, to_frames(conversation, outcome.answer))
+                    self._put_out(packet.route, to_frame(conversation, outcome.answer))
                 if outcome.broke is not None:
                     self._report(PeerLost(conversation.subtask, outcome.broke))
             self._changed.notify_all()
@@ -285,8 +286,8 @@ class ControlServer:
         with self._changed:
             due = self._conversations.outgoing(time.monotonic())
         for route, conversation, packet in due:
-            self._put_out(route, to_frames(conversation, packet))
+            self._put_out(route, to_frame(conversation, packet))
 
-    def _put_out(self, route: Route, frames: list[bytes]) -> None:
+    def _put_out(self, route: Route, frame: bytes) -> None:
         # To a peer that is gone or does not read, a ROUTER drops; the session sends again.
-        self._router.send_multipart([route, *frames], zmq.NOBLOCK)
+        self._router.send_multipart([route, frame], zmq.NOBLOCK)

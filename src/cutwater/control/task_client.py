@@ -14,7 +14,7 @@ import zmq
 from cutwater.control.keys import KeyPair, WorkerKeys
 from cutwater.control.lease import Lease
 from cutwater.control.messages import AbortAttempt, Decline, Message, RequestPause, RequestResume, ToDriver
-from cutwater.control.packet import Conversation, LeaseAsked, LeaseGranted, Packet, Refusal, from_frames, to_frames
+from cutwater.control.packet import Conversation, LeaseAsked, LeaseGranted, Packet, Refusal, from_frame, to_frame
 from cutwater.control.session import BACKLOG, BACKLOG_BYTES, Session
 from cutwater.control.sockets import configure_dealer
 from cutwater.control.wakeup import Wakeup
@@ -189,7 +189,7 @@ class ControlClient:
         packets: list[Packet] = []
         try:
             for _ in range(_PACKETS_AT_ONCE):
-                conversation, packet = from_frames(self._dealer.recv_multipart(zmq.NOBLOCK))
+                conversation, packet = from_frame(self._dealer.recv(zmq.NOBLOCK))
                 if conversation == self._conversation:
                     packets.append(packet)
         except zmq.Again:
@@ -227,7 +227,7 @@ class ControlClient:
     def _put_out(self, packet: Packet) -> bool:
         if self._is_writable:
             try:
-                self._dealer.send_multipart(to_frames(self._conversation, packet), zmq.NOBLOCK)
+                self._dealer.send(to_frame(self._conversation, packet), zmq.NOBLOCK)
             except zmq.Again:
                 self._is_writable = False
         return self._is_writable
