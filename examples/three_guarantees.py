@@ -60,7 +60,7 @@ def truth() -> dict[str, tuple[int, int]]:
     return {page: (views[page], len({who for where, who in log if where == page})) for page in PAGES}
 
 
-def run_and_fail(mode: str, seed: int = 2) -> dict[str, tuple[int, int]]:
+def run_and_fail(mode: str, seed: int = 1) -> dict[str, tuple[int, int]]:
     """(views, visitors) of each page, after a run that began a checkpoint at 40 % of its way and died at 60 %.
 
     ``seed`` decides who comes first wherever two things could happen: a row of one server, or the barrier of the other.
