@@ -56,7 +56,7 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--rate", type=int, default=200_000)
     parser.add_argument("--run", type=float, default=12, help="seconds of output before the kill")
-    parser.add_argument("--reps", type=int, default=1)
+    parser.add_argument("--reps", type=int, default=3)
     wanted = parser.parse_args()
 
     seconds, state_bytes = [], []
