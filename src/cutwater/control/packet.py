@@ -4,7 +4,7 @@ Every packet says for whom it is: the attempt, the subtask, and the incarnation,
 incarnation tells a reconnect of one process from a second process that claims the same subtask.
 
 A packet is one frame of ZeroMQ, whatever its body is made of: when a connection breaks between two frames of one message,
-libzmq 4.3.5 now and then ends the whole process with a failed assertion.
+libzmq 4.3.5 now and then ends the whole process ("Assertion failed: !_more (src/fq.cpp:80)").
 """
 
 import struct
