@@ -118,7 +118,7 @@ class FileSink(TwoPhaseCommitSink):
 
     def recover(self, committables: Sequence[Json]) -> None:
         listed = self._staged_by(committables)
-        stagings = {self._staging, *(self._recorded(committable) for committable in committables)}
+        stagings = {self._staging, *(_recorded(committable) for committable in committables)}
         for staging in sorted(stagings, key=lambda each: each.target):
             for path, name in list(staging.staged(self._ctx.incarnation, self._ctx.uid)):
                 if abandoned(self._ctx, path, name, listed):
@@ -217,12 +217,9 @@ class FileSink(TwoPhaseCommitSink):
                 self._disk.remove(file.staged)
         self._unprepared = set()
 
-    def _recorded(self, committable: Json) -> Staging:
-        return Staging(Path(committable["target"])) if "target" in committable else self._staging
-
     def _staging_of(self, committable: Json) -> Staging:
         """Of the folder that it was prepared for, unless that was moved, with all that was staged beside it, to be this one."""
-        recorded = self._recorded(committable)
+        recorded = _recorded(committable)
         if recorded != self._staging and not _knows(recorded, committable) and _knows(self._staging, committable):
             return self._staging
         return recorded
@@ -231,7 +228,7 @@ class FileSink(TwoPhaseCommitSink):
         return {
             staging.root / file["staged"]
             for committable in committables
-            for staging in (self._staging, self._recorded(committable))
+            for staging in (self._staging, _recorded(committable))
             for file in committable["files"]
         }
 
@@ -307,6 +304,10 @@ def _checked_partitions(name: str, partition_by: Any) -> list[str]:
                 "another name first"
             )
     return names
+
+
+def _recorded(committable: Json) -> Staging:
+    return Staging(Path(committable["target"]))
 
 
 def _knows(staging: Staging, committable: Json) -> bool:

@@ -29,11 +29,11 @@ from cutwater.spark.blueprint import Blueprint, pack
 from cutwater.spark.exchange import chain_levels, run_pipelined
 from cutwater.spark.processes import confirm_dead, is_alive, is_here
 from cutwater.spark.pulse import Pulse
-from cutwater.spark.roll_call import RollCall
 from cutwater.spark.settings import driver_addresses, wants_protected_network
 from cutwater.spark.spark_errors import cause_in, why_canceled
 from cutwater.spark.storage_thread import StorageThread
 from cutwater.spark.task import RunLevel
+from cutwater.spark.worker_starts import WorkerStarts
 
 LEASE_SECONDS = 10.0
 JOIN_SECONDS = 30.0
@@ -123,7 +123,7 @@ class SparkAttempt:
             log=events.log,
         )
         self._hellos: dict[SubtaskId, Hello] = {}
-        self.roll_call = RollCall(len(definition.plan.subtasks), time.monotonic())
+        self.worker_starts = WorkerStarts(len(definition.plan.subtasks), time.monotonic())
         self._spark_error: Exception | None = None
         self._pulse = Pulse(LEASE_SECONDS)
         self._group = f"cutwater-{definition.name}-{incarnation}-{attempt}"
@@ -198,9 +198,11 @@ class SparkAttempt:
             if driver.failure is not None:
                 return Failed(driver.failure, driver.started)
             now = time.monotonic()
-            self.roll_call.count(len(self._hellos), now)
-            if self.roll_call.is_hopeless(now):
-                return NoRoom(f"{self.roll_call.missing} of {self.roll_call.expected} subtasks never reported in")
+            self.worker_starts.count(len(self._hellos), now)
+            if self.worker_starts.is_hopeless(now):
+                return NoRoom(
+                    f"{self.worker_starts.missing} of {self.worker_starts.expected} subtasks never reported in"
+                )
             if driver.started:
                 self._discovery.tick(now)
 

@@ -214,8 +214,8 @@ class SparkRunner(threading.Thread):
         awaited = ""
         while self._attempt is attempt:
             self._state.progress = dict(attempt.driver.progress)
-            if str(attempt.roll_call) != awaited:
-                awaited = str(attempt.roll_call)
+            if str(attempt.worker_starts) != awaited:
+                awaited = str(attempt.worker_starts)
                 self._state.explain_running(awaited)
             time.sleep(0.2)
 

@@ -7,7 +7,7 @@ HELLO_SECONDS: Final = 90.0
 longer than this to start, but they come one after the other."""
 
 
-class RollCall:
+class WorkerStarts:
     """Counted by the thread that serves the attempt; others may look."""
 
     def __init__(self, expected: int, now: float) -> None:
