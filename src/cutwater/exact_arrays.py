@@ -1,7 +1,8 @@
 """Python values as an Arrow array, and nothing lost on the way.
 
-``pa.array`` cuts 1.5 to 1, a string into a list of letters and a datetime to its day, and makes null of a struct's field that
-is missing or misspelt, at any depth. What it would change is looked for first, column by column.
+``pa.array`` cuts 1.5 to 1, a string into a list of letters and a datetime to its day, takes 5 for a moment (of which unit?),
+bytes for a text and True for 1.0, and makes null of a struct's field that is missing or misspelt, at any depth. What it would
+change is looked for first, column by column. A moment without a time zone is one of UTC, here as in files and in state.
 """
 
 import datetime as dt
@@ -68,10 +69,14 @@ def _check_of(data_type: pa.DataType) -> Check | None:
             return _timestamps(data_type)
         case _ if t.is_integer(data_type):
             return _whole_numbers
-        case _ if t.is_floating(data_type) and data_type.bit_width < 64:
-            return _narrow_floats(np.float32 if data_type.bit_width == 32 else np.float16)
+        case _ if t.is_floating(data_type):
+            return _floats(data_type)
         case _ if t.is_date(data_type):
             return _dates
+        case _ if t.is_string(data_type) or t.is_large_string(data_type):
+            return _only("a string is needed", str)
+        case _ if t.is_binary(data_type) or t.is_large_binary(data_type):
+            return _only("bytes are needed", bytes, bytearray, memoryview)
         case _:
             return None
 
@@ -101,18 +106,41 @@ def _whole_numbers(values: Sequence[Any]) -> None:
                 raise ValueError(f"{value!r} is not a whole number")
 
 
-def _narrow_floats(narrow: type) -> Check:
+def _only(needed: str, *kinds: type) -> Check:
     def check(values: Sequence[Any]) -> None:
+        if not all(issubclass(kind, kinds) for kind in set(map(type, values)) - {_NULL}):
+            raise TypeError(needed)
+
+    return check
+
+
+def _floats(data_type: pa.DataType) -> Check:
+    def numbers(values: Sequence[Any]) -> None:
+        kinds = set(map(type, values)) - {_NULL}
+        if bool in kinds or not all(issubclass(kind, float | int | np.floating | np.integer) for kind in kinds):
+            raise TypeError("a number is needed")
+
+    if data_type.bit_width == 64:
+        return numbers
+    narrow = np.float32 if data_type.bit_width == 32 else np.float16
+
+    def narrow_numbers(values: Sequence[Any]) -> None:
+        numbers(values)
         wide = pa.array(values, pa.float64()).to_numpy(zero_copy_only=False)
         with np.errstate(over="ignore"):
             beyond = np.isfinite(wide) & np.isinf(wide.astype(narrow))
         if beyond.any():
             raise ValueError(f"{float(wide[beyond][0])!r} is out of range")
 
-    return check
+    return narrow_numbers
+
+
+_days = _only("a datetime.date is needed", dt.date, np.datetime64)
+_moments = _only("a datetime.datetime is needed", dt.datetime, np.datetime64)
 
 
 def _dates(values: Sequence[Any]) -> None:
+    _days(values)
     if any(issubclass(kind, dt.datetime) for kind in set(map(type, values))):
         for value in values:
             if isinstance(value, dt.datetime) and value.time() != dt.time():
@@ -124,13 +152,12 @@ def _timestamps(data_type: pa.TimestampType) -> Check:
     zoned, coarse, finest = data_type.tz is not None, unit in ("s", "ms"), unit == "ns"
 
     def check(values: Sequence[Any]) -> None:
+        _moments(values)
         kinds = set(map(type, values))
         if not zoned and any(issubclass(kind, dt.datetime) for kind in kinds):
             moments = values if kinds == {dt.datetime} else [v for v in values if isinstance(v, dt.datetime)]
             if any(zone is not None for zone in set(map(attrgetter("tzinfo"), moments))):
                 raise ValueError("it must not have a time zone")
-        if any(issubclass(kind, float) for kind in kinds):
-            raise TypeError("a datetime is needed")
         if not finest and any(hasattr(kind, "nanosecond") for kind in kinds):  # pandas.Timestamp
             _refuse_nanoseconds(values)
         if coarse and any(issubclass(kind, dt.datetime) for kind in kinds):

@@ -186,7 +186,18 @@ def test_a_string_is_not_taken_for_a_list_of_letters() -> None:
         ("array<float>", [1e300], "1e.300 is out of range"),
         ("date", datetime(2024, 5, 1, 12, tzinfo=UTC), "has a time of day"),
         ("timestamp_ntz", datetime(2024, 5, 1, 12, tzinfo=UTC), "must not have a time zone"),
-        ("timestamp", 1.5, "a datetime is needed"),
+        ("timestamp", 1.5, "a datetime.datetime is needed"),
+        ("timestamp", 1714564800, "a datetime.datetime is needed"),
+        ("timestamp", date(2024, 5, 1), "a datetime.datetime is needed"),
+        ("timestamp_ntz", "2024-05-01", "a datetime.datetime is needed"),
+        ("date", 5, "a datetime.date is needed"),
+        ("date", np.datetime64("2024-05-01T12"), "has a time of day"),
+        ("string", b"bytes", "a string is needed"),
+        ("array<string>", ["a", b"bytes"], "a string is needed"),
+        ("binary", "text", "bytes are needed"),
+        ("double", True, "a number is needed"),
+        ("float", True, "a number is needed"),
+        ("double", Decimal("0.1"), "a number is needed"),
     ],
 )
 def test_a_value_that_would_be_changed_is_refused_at_any_depth(data_type: str, value: Any, says: str) -> None:
@@ -212,6 +223,11 @@ def test_values_that_only_look_different_are_taken() -> None:
 
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+
+
+def test_a_moment_without_a_time_zone_is_one_of_utc() -> None:
+    (row,) = rows_of(batch_of([(NOON.replace(tzinfo=None),)], arrow_schema("ts timestamp"), "test"))
+    assert row.ts == NOON
 
 
 @pytest.mark.parametrize(

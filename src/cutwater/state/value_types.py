@@ -133,7 +133,11 @@ def _binary(value: Any) -> Any:
 
 
 def _dates(value: Any) -> Any:
-    if not isinstance(value, dt.date) or isinstance(value, dt.datetime):
+    if isinstance(value, dt.datetime):
+        if value.time() != dt.time():
+            raise ValueError("it has a time of day, a date has none")
+        return value.date()
+    if not isinstance(value, dt.date):
         raise TypeError("a datetime.date is needed")
     return value
 
@@ -144,8 +148,8 @@ def _timestamps(data_type: Any) -> Admit:
     def admit(value: Any) -> Any:
         if not isinstance(value, dt.datetime):
             raise TypeError("a datetime.datetime is needed")
-        if (value.tzinfo is not None) != zoned:
-            raise ValueError("it needs a time zone" if zoned else "it must not have a time zone")
+        if value.tzinfo is not None and not zoned:
+            raise ValueError("it must not have a time zone")
         return pa.scalar(value, data_type).as_py()
 
     return admit

@@ -180,8 +180,10 @@ def test_a_struct_value_is_a_row_and_what_is_handed_out_is_a_copy() -> None:
         ("string", 5),
         ("string", "\ud800"),
         ("binary", "text"),
-        ("date", dt.datetime(2024, 1, 1)),  # noqa: DTZ001 (a naive one is meant)
-        ("timestamp", dt.datetime(2024, 1, 1)),  # noqa: DTZ001
+        ("date", dt.datetime(2024, 1, 1, 12)),  # noqa: DTZ001 (a naive one is meant)
+        ("date", 5),
+        ("timestamp", 1704067200),
+        ("timestamp_ntz", dt.datetime(2024, 1, 1, tzinfo=dt.UTC)),
         ("timestamp", "2024-01-01"),
         ("decimal(4,2)", Decimal("123.45")),
         ("array<int>", "12"),
@@ -207,11 +209,13 @@ def test_a_value_that_does_not_fit_is_refused_at_the_write_with_uid_state_and_va
     [
         ("long", pa.scalar(3), 3),
         ("timestamp_ntz", np.datetime64("2024-05-01T12"), dt.datetime(2024, 5, 1, 12)),  # noqa: DTZ001
+        ("timestamp", dt.datetime(2024, 5, 1, 12), dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)),  # noqa: DTZ001
+        ("date", dt.datetime(2024, 5, 1), dt.date(2024, 5, 1)),  # noqa: DTZ001
         ("array<long>", np.array([1, 2]), [1, 2]),
         ("array<struct<x:long>>", [pa.scalar({"x": 1}), {"x": np.int8(2)}], [(1,), (2,)]),
     ],
 )
-def test_values_of_numpy_and_arrow_are_kept_as_what_they_stand_for(data_type: str, value: Any, kept: Any) -> None:
+def test_values_that_only_look_different_are_kept_as_what_they_stand_for(data_type: str, value: Any, kept: Any) -> None:
     class Holds:
         state = ValueState(data_type)
 
