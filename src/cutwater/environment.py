@@ -227,15 +227,10 @@ class Environment:
         claim: bool = False,
         allow_non_restored_state: bool = False,
     ) -> JobResult:
-        """Run the job to its end, with a progress display on a terminal."""
+        """Run the job to its end, with a progress display on a terminal. Ctrl-C cancels it."""
         from cutwater.progress import watch
 
-        job = self.start(name, restore, claim=claim, allow_non_restored_state=allow_non_restored_state)
-        try:
-            return watch(job)
-        except KeyboardInterrupt:
-            job.cancel()
-            raise
+        return watch(self.start(name, restore, claim=claim, allow_non_restored_state=allow_non_restored_state))
 
     def explain(self) -> str:
         """The graph, its chains and levels, the slots needed and what each path guarantees; printed and returned."""

@@ -1,8 +1,8 @@
 """What whoever waits for a job gets to see of it: a display on a terminal, lines elsewhere."""
 
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -19,6 +19,7 @@ LOOK_AGAIN = "200ms"
 
 def watch(job: Job, meanwhile: Callable[[], None] = lambda: None) -> JobResult:
     """Wait for the job's end. What it logs goes to standard error; on a terminal, how it goes is shown below that.
+    Ctrl-C cancels the job.
 
     ``meanwhile`` is called some times a second.
     """
@@ -34,7 +35,7 @@ def watch(job: Job, meanwhile: Callable[[], None] = lambda: None) -> JobResult:
             live.update(view.render())
         meanwhile()
 
-    with live or nullcontext():
+    with _canceled_on_ctrl_c(job), live or nullcontext():
         return _await_end(job, tell, look)
 
 
@@ -50,7 +51,18 @@ def watch_in_lines(job: Job, say: Callable[[str], None], meanwhile: Callable[[],
             say(f"{job.name}: {status}")
         meanwhile()
 
-    return _await_end(job, say, look)
+    with _canceled_on_ctrl_c(job):
+        return _await_end(job, say, look)
+
+
+@contextmanager
+def _canceled_on_ctrl_c(job: Job) -> Iterator[None]:
+    """Who ran the job by watching it has no other way to end it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        job.cancel()
+        raise
 
 
 def _await_end(job: Job, tell: Callable[[str], None], look: Callable[[], None]) -> JobResult:

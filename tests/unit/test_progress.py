@@ -16,11 +16,21 @@ from cutwater.progress import watch, watch_in_lines
 RESULT = JobResult("finished", 1, 0, 7, 7, 1.0, lambda _: [], {})
 
 
+class EndsWhenCanceled:
+    """All of a runner that cancelling asks for."""
+
+    def __init__(self, state: JobState) -> None:
+        self._state = state
+
+    def cancel(self) -> None:
+        end(self._state)
+
+
 def running() -> tuple[JobState, Job]:
     state = JobState("words", CheckpointHistory())
     state.set_status("running")
     state.progress = {SubtaskId("counts", 0): Progress(1234, 5, 0.0, 0, 0)}
-    return state, Job(state, cast(Runner, None))
+    return state, Job(state, cast(Runner, EndsWhenCanceled(state)))
 
 
 def end(state: JobState, failure: cw.JobFailed | None = None) -> None:
@@ -78,3 +88,23 @@ def test_lines_tell_of_status_and_log_and_somebody_else_gets_a_turn() -> None:
 
     assert watch_in_lines(job, lines.append, fail_then_end) is RESULT
     assert lines == ["words: running", "counts[0] failed; restarting in 1 s", "the last word"]
+
+
+def interrupted() -> None:
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_cancels_the_job_before_it_goes_on_to_whoever_waited() -> None:
+    state, job = running()
+    with pytest.raises(KeyboardInterrupt):
+        watch(job, interrupted)
+    assert state.result is RESULT
+
+
+def test_ctrl_c_among_lines_cancels_the_job_too() -> None:
+    state, job = running()
+    lines: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        watch_in_lines(job, lines.append, interrupted)
+    assert state.result is RESULT
+    assert lines == ["words: running"]

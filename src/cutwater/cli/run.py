@@ -44,11 +44,7 @@ def _watched(job: Job) -> JobResult:
     """On a terminal the display shows what is waited for."""
     waiting = Waiting(lambda line: _say(f"{job.name}: {line}"))
     look = (lambda: None) if sys.stderr.isatty() else (lambda: waiting.look(job.status, job.detail))
-    try:
-        return watch(job, look)
-    except KeyboardInterrupt:
-        job.cancel()
-        raise
+    return watch(job, look)
 
 
 def _say(line: str) -> None:
