@@ -54,6 +54,10 @@ class Scene:
             self.simulation.step()
         raise AssertionError("it never came to that")
 
+    def finish(self) -> None:
+        self.step_until(lambda: self.simulation.finished)
+        self.simulation.run_until_idle()
+
     def _lose_withheld(self) -> None:
         for sent in self.simulation._to_driver.values():
             for message in [each for each in sent if type(each).__name__ == self.withheld]:

@@ -20,6 +20,7 @@ from cutwater.job.moved_records import MovedRecords
 from cutwater.spark.starting_point import StartingPoint
 from cutwater.subtask.chain import OperatorFailure
 from cutwater.testing.simulation import Simulation
+from tests.own_sink import OwnSink
 from tests.simulation.killed import staged
 from tests.simulation.scene import Scene
 
@@ -87,20 +88,6 @@ class Totals(cw.KeyedProcess):
     def process(self, row: Any, ctx: Any) -> Any:
         self.total.value = row.value
         yield (row.value,)
-
-
-class OwnSink(cw.TwoPhaseCommitSink):
-    def begin(self, name: str) -> str:
-        return name
-
-    def write(self, txn: str, batch: Any) -> None: ...
-
-    def prepare(self, txn: str) -> str:
-        return txn
-
-    def commit(self, committable: str) -> None: ...
-
-    def abort(self, committable: str) -> None: ...
 
 
 def parquet(folder: Path, name: str = "out") -> Build:
@@ -216,11 +203,6 @@ def rows_in(folder: Path) -> list[int]:
     return sorted(pl.concat([pl.read_parquet(file) for file in sorted(folder.glob("*.parquet"))])["value"])
 
 
-def finish(scene: Scene) -> None:
-    scene.step_until(lambda: scene.simulation.finished)
-    scene.simulation.run_until_idle()
-
-
 def wrote(folder: Path) -> list[int]:
     """What readers of whole checkpoints see of ``folder``; it is what is in it."""
     assert committed_files(folder) == sorted(str(file) for file in folder.glob("*.parquet"))
@@ -238,7 +220,7 @@ def test_output_prepared_for_one_folder_is_committed_there_by_a_program_that_wri
     killed_behind_checkpoint(tmp_path, into(tmp_path / "old"))
     assert not list((tmp_path / "old").glob("*.parquet"))
     scene = Scene(tmp_path, kind=Resumed, build=into(tmp_path / "new"))
-    finish(scene)
+    scene.finish()
     before, after = wrote(tmp_path / "old"), wrote(tmp_path / "new")
     assert before and after
     assert before + after == list(range(RECORDS))
@@ -250,7 +232,7 @@ def test_a_restart_of_the_changed_program_neither_loses_nor_repeats_what_the_old
     scene = Scene(tmp_path, kind=Resumed, build=into(tmp_path / "new"))
     scene.step_until(lambda: bool(list((tmp_path / "old").glob("*.parquet"))))
     scene.simulation.crash()
-    finish(scene)
+    scene.finish()
     assert wrote(tmp_path / "old") + wrote(tmp_path / "new") == list(range(RECORDS))
 
 
@@ -258,7 +240,7 @@ def test_output_that_moved_with_its_folder_is_found_where_it_is_now(tmp_path: Pa
     killed_behind_checkpoint(tmp_path, into(tmp_path / "old"))
     (tmp_path / "old").rename(tmp_path / "new")
     (tmp_path / ".old.cutwater").rename(tmp_path / ".new.cutwater")
-    finish(Scene(tmp_path, kind=Resumed, build=into(tmp_path / "new")))
+    Scene(tmp_path, kind=Resumed, build=into(tmp_path / "new")).finish()
     assert wrote(tmp_path / "new") == list(range(RECORDS))
     assert not (tmp_path / "old").exists() and not (tmp_path / ".old.cutwater").exists()
 
@@ -276,5 +258,5 @@ def test_a_job_that_starts_from_the_checkpoint_of_another_commits_what_that_one_
         def start_attempt(self, given: Any = None) -> None:
             super().start_attempt(start if isinstance(given, StartFresh) else given)
 
-    finish(Scene(tmp_path, kind=FromPath, build=into(tmp_path / "new"), job="other"))
+    Scene(tmp_path, kind=FromPath, build=into(tmp_path / "new"), job="other").finish()
     assert wrote(tmp_path / "old") + wrote(tmp_path / "new") == list(range(RECORDS))

@@ -97,35 +97,40 @@ def assert_all_are_listed(folder: Path, files: int) -> None:
     assert visible(folder) == committed_files(folder)
 
 
-def files_scene(folder: Path, kind: type[Simulation] = Simulation) -> Scene:
-    """Counts of 1000 records in ``folder / "out"``."""
-    return Scene(folder, lambda counts: counts.write(cw.parquet_sink(folder / "out"), uid="out"), 1000, kind)
+def files_scene(out: Path, kind: type[Simulation] = Simulation) -> Scene:
+    """Counts of 1000 records in ``out``."""
+    return Scene(out.parent, lambda counts: counts.write(cw.parquet_sink(out), uid="out"), 1000, kind)
 
 
-def test_files_that_a_failed_checkpoint_prepared_are_in_the_manifest_of_the_next(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    scene = files_scene(tmp_path, FirstIsNotStored)
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def scene(out: Path) -> Scene:
+    return files_scene(out)
+
+
+def test_files_that_a_failed_checkpoint_prepared_are_in_the_manifest_of_the_next(out: Path) -> None:
+    scene = files_scene(out, FirstIsNotStored)
     scene.trigger()
     scene.step_until(lambda: scene.simulation.history.counts[CheckpointStatus.FAILED] == 1)
-    scene.step_until(lambda: scene.simulation.finished)
-    scene.simulation.run_until_idle()
+    scene.finish()
     assert_all_are_listed(out, 2)
 
 
-def test_files_that_a_restart_committed_are_in_the_manifest_of_the_restored_checkpoint(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    scene = files_scene(tmp_path)
+def test_files_that_a_restart_committed_are_in_the_manifest_of_the_restored_checkpoint(scene: Scene, out: Path) -> None:
     scene.trigger()
     scene.step_until(lambda: scene.has_metadata(1))
     scene.simulation.crash()
-    scene.step_until(lambda: scene.simulation.finished)
-    scene.simulation.run_until_idle()
+    scene.finish()
     assert_all_are_listed(out, 2)
 
 
-def test_files_of_a_checkpoint_whose_confirmation_died_with_the_driver_are_in_a_manifest(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    scene = files_scene(tmp_path)
+def test_files_of_a_checkpoint_whose_confirmation_died_with_the_driver_are_in_a_manifest(
+    scene: Scene, out: Path
+) -> None:
     scene.trigger()
     scene.step_until(lambda: len(visible(out)) == 1)
     scene.withheld = "Committed"
@@ -134,8 +139,7 @@ def test_files_of_a_checkpoint_whose_confirmation_died_with_the_driver_are_in_a_
     assert committed_files(out) == []
     scene.withheld = None
     scene.simulation.crash()
-    scene.step_until(lambda: scene.simulation.finished)
-    scene.simulation.run_until_idle()
+    scene.finish()
     assert_all_are_listed(out, 3)
 
 
@@ -163,10 +167,8 @@ def manifests(monkeypatch: pytest.MonkeyPatch) -> Manifests:
 
 
 def test_a_manifest_that_could_not_be_written_is_written_with_the_next_checkpoint_and_before_its_own(
-    tmp_path: Path, manifests: Manifests
+    scene: Scene, out: Path, manifests: Manifests
 ) -> None:
-    out = tmp_path / "out"
-    scene = files_scene(tmp_path)
     manifests.failing = 1
     scene.trigger()
     scene.step_until(lambda: manifests.failing == 0)
@@ -177,19 +179,15 @@ def test_a_manifest_that_could_not_be_written_is_written_with_the_next_checkpoin
     assert any("checkpoint 1" in line and "No space left" in line for line in scene.simulation.logged)
 
 
-def test_the_last_manifest_is_tried_again_before_the_job_ends(tmp_path: Path, manifests: Manifests) -> None:
-    out = tmp_path / "out"
-    scene = files_scene(tmp_path)
+def test_the_last_manifest_is_tried_again_before_the_job_ends(scene: Scene, out: Path, manifests: Manifests) -> None:
     manifests.failing = 1
     scene.step_until(lambda: scene.simulation.finished)
     assert_all_are_listed(out, 1)
 
 
 def test_a_job_whose_manifests_cannot_be_written_does_not_finish_as_if_they_were(
-    tmp_path: Path, manifests: Manifests
+    scene: Scene, out: Path, manifests: Manifests
 ) -> None:
-    out = tmp_path / "out"
-    scene = files_scene(tmp_path)
     manifests.failing = 1000
     with pytest.raises(CutwaterError, match=r"'out'.*checkpoint 1.*No space left on device"):
         scene.step_until(lambda: scene.simulation.finished)
@@ -201,10 +199,8 @@ def test_a_job_whose_manifests_cannot_be_written_does_not_finish_as_if_they_were
 
 
 def test_files_whose_manifest_failed_until_the_crash_are_in_a_manifest_after_it(
-    tmp_path: Path, manifests: Manifests
+    scene: Scene, out: Path, manifests: Manifests
 ) -> None:
-    out = tmp_path / "out"
-    scene = files_scene(tmp_path)
     manifests.failing = 1000
     scene.trigger()
     scene.step_until(lambda: manifests.failing < 1000)

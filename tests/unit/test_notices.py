@@ -1,31 +1,14 @@
 """What is told at the start of a job (rules 33 and 44)."""
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 import cutwater as cw
 from cutwater.notices import start_notices
+from tests.own_sink import OwnSink
 
 MINUTE = timedelta(minutes=1)
-
-
-class Ledger(cw.TwoPhaseCommitSink):
-    def __init__(self, transaction_timeout: Any) -> None:
-        self.transaction_timeout = transaction_timeout
-
-    def begin(self, name: str) -> str:
-        return name
-
-    def write(self, txn: str, batch: Any) -> None: ...
-
-    def prepare(self, txn: str) -> str:
-        return txn
-
-    def commit(self, committable: str) -> None: ...
-
-    def abort(self, committable: str) -> None: ...
 
 
 def checkpointing(timeout: str = "10 min", storage: str = "file:checkpoints") -> cw.Checkpointing:
@@ -66,24 +49,24 @@ def test_a_source_that_cannot_be_read_again_is_told_where_at_least_once_is_asked
 
 def test_a_transaction_that_dies_before_a_restart_could_commit_it_is_refused() -> None:
     with pytest.raises(cw.ConfigError, match=r"uid 'ledger'.*lives for 0:10:59.*may come 0:11:00 after.*Raise trans"):
-        start_notices({}, {"ledger": Ledger("659s")}, checkpointing(), MINUTE)
+        start_notices({}, {"ledger": OwnSink("659s")}, checkpointing(), MINUTE)
 
 
 @pytest.mark.parametrize(("lives", "warned"), [("11 min", True), ("13 min", True), ("14 min", False), (None, False)])
 def test_a_transaction_whose_life_is_nearly_used_up_is_warned_of(lives: str | None, warned: bool) -> None:
-    told = start_notices({}, {"ledger": Ledger(lives)}, checkpointing(), MINUTE)
+    told = start_notices({}, {"ledger": OwnSink(lives)}, checkpointing(), MINUTE)
     assert bool(told) is warned
     assert not warned or "more than 80% of its life" in told[0]
 
 
 @pytest.mark.parametrize("wrong", ["nonsense", 5])
 def test_a_transaction_timeout_that_is_no_duration_is_refused(wrong: object) -> None:
-    with pytest.raises(cw.ConfigError, match=r"transaction_timeout of Ledger \(uid 'ledger'\)"):
-        start_notices({}, {"ledger": Ledger(wrong)}, checkpointing(), MINUTE)
+    with pytest.raises(cw.ConfigError, match=r"transaction_timeout of OwnSink \(uid 'ledger'\)"):
+        start_notices({}, {"ledger": OwnSink(wrong)}, checkpointing(), MINUTE)
 
 
 def test_the_longest_delay_of_the_restart_strategy_counts() -> None:
     env = cw.Environment(checkpointing=checkpointing(), restart=cw.exponential_delay(max="30 min"))
-    env.read(cw.sequence(1), uid="numbers").write(Ledger("20 min"), uid="ledger")
+    env.read(cw.sequence(1), uid="numbers").write(OwnSink("20 min"), uid="ledger")
     with pytest.raises(cw.ConfigError, match="0:31:00 for a restart"):
         env.define("job", 1)
