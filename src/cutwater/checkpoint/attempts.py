@@ -57,5 +57,5 @@ def decode_attempt(content: bytes) -> AttemptRecord:
     accepted = tuple(CheckpointId(each) for each in value["accepted"])
     base = None if value["base"] is None else Base(**value["base"])
     highest = CheckpointId(value["highest_id"])
-    abandoned = tuple(value.get("abandoned", ()))
+    abandoned = tuple(value["abandoned"])
     return AttemptRecord(Attempt(value["attempt"]), value["incarnation"], accepted, highest, base, abandoned)

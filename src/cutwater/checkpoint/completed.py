@@ -34,7 +34,7 @@ class VertexShape:
     vertex: str
     uids: tuple[str, ...]
     parallelism: int
-    owners: tuple[StateOwner, ...] = ()
+    owners: tuple[StateOwner, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def snapshot_from_json(value: Json) -> SubtaskSnapshot:
 
 
 def _shape_from_json(value: Json) -> VertexShape:
-    owners = tuple(StateOwner(**each) for each in value.get("owners", ()))
+    owners = tuple(StateOwner(**each) for each in value["owners"])
     return VertexShape(value["vertex"], tuple(value["uids"]), value["parallelism"], owners)
 
 
@@ -167,7 +167,7 @@ def from_json(value: Json) -> CompletedCheckpoint:
             for each in value["subtasks"]
         ),
         label=value["label"],
-        carried=tuple(CommittedOutput(**each) for each in value.get("carried", ())),
+        carried=tuple(CommittedOutput(**each) for each in value["carried"]),
     )
 
 

@@ -119,8 +119,7 @@ def state_of_others(checkpoint: CompletedCheckpoint, vertices: Sequence[VertexSh
 
 
 def owners_by_uid(vertices: Iterable[VertexShape]) -> dict[str, StateOwner]:
-    """Without those of checkpoints that did not store them."""
-    return {uid: owner for shape in vertices for uid, owner in zip(shape.uids, shape.owners, strict=False)}
+    return {uid: owner for shape in vertices for uid, owner in zip(shape.uids, shape.owners, strict=True)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Checkpoints to test with."""
 
 from cutwater.checkpoint.checksum import checksum_of
-from cutwater.checkpoint.completed import CompletedCheckpoint, SubtaskRecord, VertexShape
+from cutwater.checkpoint.completed import CompletedCheckpoint, StateOwner, SubtaskRecord, VertexShape
 from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.layout import subtask_file
 from cutwater.checkpoint.publication import Publication
@@ -11,6 +11,11 @@ from cutwater.checkpoint.storage import CheckpointStorage
 from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
 
 METRICS = SubtaskMetrics(0.1, 0.2, 0.001, 0.3, 100, 0, 0.01)
+
+
+def shape(vertex: str, uids: tuple[str, ...], parallelism: int) -> VertexShape:
+    """Whatever stands under one of the uids can read what anything kept there."""
+    return VertexShape(vertex, uids, parallelism, (StateOwner("any", "anything"),) * len(uids))
 
 
 def completed(
@@ -29,7 +34,7 @@ def completed(
     for vertex in vertices:
         own = [each for each in snapshots if each.vertex == vertex]
         uids = dict.fromkeys(operator.uid for each in own for operator in each.operators)
-        graph.append(VertexShape(vertex, tuple(uids) or (vertex,), len(own)))
+        graph.append(shape(vertex, tuple(uids) or (vertex,), len(own)))
     return CompletedCheckpoint(
         job=job,
         incarnation=incarnation,

@@ -1,4 +1,5 @@
 import errno
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -445,6 +446,16 @@ def test_a_damaged_record_of_an_attempt_is_named(storage: CheckpointStorage) -> 
     storage.put("job/attempts/00000001.start.json", b'{"attempt": 1')
     with pytest.raises(DamagedCheckpoint, match=r"job/attempts/00000001\.start\.json in .* is damaged"):
         JobStore(storage, "job").acquire_attempt()
+
+
+def test_a_record_of_an_attempt_that_says_less_than_this_version_needs_is_named(storage: CheckpointStorage) -> None:
+    running(storage)
+    name = "job/attempts/00000001.start.json"
+    record = json.loads(storage.read(name))
+    del record["abandoned"]
+    storage.put(name, json.dumps(record).encode())
+    with pytest.raises(DamagedCheckpoint, match=r"00000001\.start\.json in .* is damaged .*'abandoned'"):
+        JobStore(storage, "job").record()
 
 
 def test_the_latest_reservation_of_every_split_counts(storage: CheckpointStorage) -> None:
