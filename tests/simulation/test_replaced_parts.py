@@ -18,7 +18,6 @@ from cutwater.job.deployment import Deployment
 from cutwater.job.handle import JobState
 from cutwater.job.moved_records import MovedRecords
 from cutwater.spark.starting_point import StartingPoint
-from cutwater.subtask.chain import OperatorFailure
 from cutwater.testing.simulation import Simulation
 from tests.own_sink import OwnSink
 from tests.simulation.killed import staged
@@ -90,6 +89,19 @@ class Totals(cw.KeyedProcess):
         yield (row.value,)
 
 
+class Forgetful(cw.KeyedProcess):
+    def process(self, row: Any, ctx: Any) -> Any:
+        yield (row.value,)
+
+
+class Reminded(Largest):
+    def process(self, row: Any, ctx: Any) -> Any:
+        ctx.timers.processing_time(ctx.now + 3_600_000)
+        yield from super().process(row, ctx)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any: ...
+
+
 def parquet(folder: Path, name: str = "out") -> Build:
     return lambda env: numbers(env).write(cw.parquet_sink(folder / name), uid="out")
 
@@ -101,6 +113,7 @@ def keyed(step: Callable[[cw.KeyedStream], cw.Stream]) -> Build:
 AGG = keyed(lambda stream: stream.agg(n=cw.count()))
 REDUCE = keyed(lambda stream: stream.reduce(lambda old, new: new))
 PROCESS = keyed(lambda stream: stream.process(Largest(), "most long"))
+REMINDED = keyed(lambda stream: stream.process(Reminded(), "most long"))
 
 
 @pytest.mark.parametrize(
@@ -168,14 +181,48 @@ def test_aggregates_do_not_go_on_as_others(tmp_path: Path, after: Build, told: s
         StartedAgain(tmp_path, after)
 
 
-def test_a_state_that_the_function_no_longer_declares_is_refused_at_the_latest_by_the_first_checkpoint(
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (PROCESS, keyed(lambda stream: stream.process(Totals(), "total long")), "most; Totals declares total"),
+        (PROCESS, keyed(lambda stream: stream.process(Forgetful(), "value long")), "most; Forgetful declares no state"),
+        (REMINDED, PROCESS, "timers.processing; Largest declares most"),
+    ],
+)
+def test_a_state_that_the_function_no_longer_declares_is_refused_at_the_start(
+    tmp_path: Path, before: Build, after: Build, told: str
+) -> None:
+    killed_behind_checkpoint(tmp_path, before)
+    with pytest.raises(RestoreError, match=rf"Checkpoint 1 of job 'job' holds state(?s:.)*\n  uid 'step': {told}\n"):
+        StartedAgain(tmp_path, after)
+
+
+def test_a_state_that_is_no_longer_declared_is_dropped_when_that_is_asked_for_and_the_log_says_so(
     tmp_path: Path,
 ) -> None:
     killed_behind_checkpoint(tmp_path, PROCESS)
-    scene = Scene(tmp_path, kind=Resumed, build=keyed(lambda stream: stream.process(Totals(), "total long")))
+    again = StartedAgain(
+        tmp_path, keyed(lambda stream: stream.process(Totals(), "total long")), allow_non_restored_state=True
+    )
+    deployment = again.deploy()
+    assert not [table for restore in deployment.restores.values() for table in restore.tables()]
+    assert "not restored: uid 'step': most; Totals declares total" in again.log
+
+
+def test_state_whose_operator_is_gone_is_dropped_when_that_is_asked_for_and_the_log_says_so(tmp_path: Path) -> None:
+    killed_behind_checkpoint(tmp_path, PROCESS)
+    again = StartedAgain(
+        tmp_path, lambda env: numbers(env).write(cw.discard(), uid="nowhere"), allow_non_restored_state=True
+    )
+    again.deploy()
+    assert "not restored: uid 'step': most" in again.log
+
+
+def test_a_state_that_the_function_declares_anew_begins_empty(tmp_path: Path) -> None:
+    killed_behind_checkpoint(tmp_path, PROCESS)
+    scene = Scene(tmp_path, kind=Resumed, build=REMINDED)
     scene.trigger()
-    with pytest.raises(OperatorFailure, match="step: restored state most was never declared"):
-        scene.step_until(lambda: scene.has_metadata(2))
+    scene.step_until(lambda: scene.has_metadata(2))
 
 
 def test_positions_are_not_given_to_a_source_of_another_kind(tmp_path: Path) -> None:

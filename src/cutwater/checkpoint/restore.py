@@ -19,8 +19,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cutwater.checkpoint.completed import CompletedCheckpoint, StateOwner, VertexShape
-from cutwater.checkpoint.snapshot import StoredOperator, StoredTable
+from cutwater.checkpoint.completed import CompletedCheckpoint, VertexShape
+from cutwater.checkpoint.fit import (
+    DeclaredStates,
+    StoredUid,
+    check_all_is_restored,
+    check_max_parallelism,
+    state_of_others,
+    stored_by_uid,
+)
+from cutwater.checkpoint.snapshot import StoredTable
 from cutwater.errors import RestoreError
 from cutwater.flow.ids import SubtaskId
 from cutwater.flow.key_groups import KeyGroupRange, key_group_range
@@ -69,17 +77,23 @@ def plan_restore(
     checkpoint: CompletedCheckpoint,
     vertices: Sequence[VertexShape],
     max_parallelism: int,
+    declared: Mapping[str, DeclaredStates],
     *,
     allow_non_restored_state: bool = False,
 ) -> dict[SubtaskId, SubtaskRestore]:
-    """What every subtask of ``vertices`` restores. Raises RestoreError if the state does not fit the program (rule 37)."""
-    _check_max_parallelism(checkpoint, max_parallelism)
-    stored = _stored_by_uid(checkpoint)
-    replaced = state_of_others(checkpoint, vertices)
+    """What every subtask of ``vertices`` restores. Raises RestoreError if the state does not fit the program (rule 37).
+
+    ``declared``: by uid, where it is the user who names the states.
+    """
+    check_max_parallelism(checkpoint, max_parallelism)
     if not allow_non_restored_state:
-        _check_uids(checkpoint, stored, vertices)
-        _check_owners(checkpoint, replaced)
-    stored = {uid: found for uid, found in stored.items() if uid not in replaced}
+        check_all_is_restored(checkpoint, vertices, declared)
+    replaced = state_of_others(checkpoint, vertices)
+    stored = {
+        uid: found.with_tables(declared[uid].names) if uid in declared else found
+        for uid, found in stored_by_uid(checkpoint).items()
+        if uid not in replaced
+    }
     plan: dict[SubtaskId, SubtaskRestore] = {}
     for shape in vertices:
         dealt = {uid: _deal(checkpoint, stored[uid], shape, max_parallelism) for uid in shape.uids if uid in stored}
@@ -94,74 +108,8 @@ def plan_restore(
     return plan
 
 
-@dataclass(frozen=True, slots=True)
-class ReplacedOwner:
-    """``states`` that were kept under a uid by something that is of another kind than what has the uid now."""
-
-    states: tuple[str, ...]
-    before: StateOwner
-    now: StateOwner
-
-    def __str__(self) -> str:
-        return f"{', '.join(self.states)} of {self.before.description}; now it is {self.now.description}"
-
-
-def state_of_others(checkpoint: CompletedCheckpoint, vertices: Sequence[VertexShape]) -> dict[str, ReplacedOwner]:
-    """By uid: the state that ``plan_restore`` refuses to hand over, or leaves out with ``allow_non_restored_state``."""
-    before, now = owners_by_uid(checkpoint.graph), owners_by_uid(vertices)
-    carried = {each.uid for each in checkpoint.carried}
-    replaced: dict[str, ReplacedOwner] = {}
-    for uid, stored in _stored_by_uid(checkpoint).items():
-        states = sorted({*stored.states(), *(["committables"] if uid in carried else [])})
-        if states and uid in before and uid in now and before[uid].kind != now[uid].kind:
-            replaced[uid] = ReplacedOwner(tuple(states), before[uid], now[uid])
-    return replaced
-
-
-def owners_by_uid(vertices: Iterable[VertexShape]) -> dict[str, StateOwner]:
-    return {uid: owner for shape in vertices for uid, owner in zip(shape.uids, shape.owners, strict=True)}
-
-
-@dataclass(frozen=True, slots=True)
-class _StoredUid:
-    """All parts of one operator, by old subtask index. ``parts`` misses subtasks that had no state."""
-
-    uid: str
-    parallelism: int
-    parts: tuple[tuple[int, StoredOperator], ...]
-
-    def inlines(self) -> list[tuple[int, Json]]:
-        return [(index, part.inline) for index, part in self.parts if part.inline is not None]
-
-    def states(self) -> list[str]:
-        """What would be lost, as an error names it."""
-        tables = {table.state for _, part in self.parts for table in part.tables if table.rows > 0}
-        keys: set[str] = set()
-        for _, inline in self.inlines():
-            keys.update(key for key, value in inline.items() if value) if isinstance(inline, Mapping) else keys.add(
-                "inline"
-            )
-        return sorted(tables | keys)
-
-
-def _stored_by_uid(checkpoint: CompletedCheckpoint) -> dict[str, _StoredUid]:
-    parallelism: dict[str, int] = {}
-    parts: dict[str, list[tuple[int, StoredOperator]]] = {}
-    vertex_of: dict[str, str] = {}
-    for record in checkpoint.subtasks:
-        snapshot = record.snapshot
-        parallelism[snapshot.vertex] = parallelism.get(snapshot.vertex, 0) + 1
-        for operator in snapshot.operators:
-            vertex_of[operator.uid] = snapshot.vertex
-            parts.setdefault(operator.uid, []).append((snapshot.index, operator))
-    return {
-        uid: _StoredUid(uid, parallelism[vertex_of[uid]], tuple(sorted(found, key=lambda each: each[0])))
-        for uid, found in parts.items()
-    }
-
-
 def _deal(
-    checkpoint: CompletedCheckpoint, stored: _StoredUid, shape: VertexShape, max_parallelism: int
+    checkpoint: CompletedCheckpoint, stored: StoredUid, shape: VertexShape, max_parallelism: int
 ) -> list[OperatorRestore]:
     """One operator's state over the subtasks of its new vertex."""
     if stored.parallelism == shape.parallelism:
@@ -178,7 +126,7 @@ def _deal(
 
 
 def _deal_tables(
-    checkpoint: CompletedCheckpoint, stored: _StoredUid, parallelism: int, max_parallelism: int
+    checkpoint: CompletedCheckpoint, stored: StoredUid, parallelism: int, max_parallelism: int
 ) -> list[tuple[StoredTable, ...]]:
     tables = [table for _, part in stored.parts for table in part.tables if table.rows > 0]
     for table in tables:
@@ -194,7 +142,7 @@ def _deal_tables(
     ]
 
 
-def _deal_inline(checkpoint: CompletedCheckpoint, stored: _StoredUid, parallelism: int) -> list[tuple[Json, ...]]:
+def _deal_inline(checkpoint: CompletedCheckpoint, stored: StoredUid, parallelism: int) -> list[tuple[Json, ...]]:
     inlines = stored.inlines()
     if not inlines:
         return [()] * parallelism
@@ -254,40 +202,3 @@ def _is_finished(checkpoint: CompletedCheckpoint, shape: VertexShape, index: int
         and (record.snapshot.index == index or old[record.snapshot.vertex] != shape.parallelism)
     ]
     return bool(continued) and all(continued)
-
-
-def _check_max_parallelism(checkpoint: CompletedCheckpoint, max_parallelism: int) -> None:
-    if checkpoint.max_parallelism != max_parallelism:
-        raise RestoreError(
-            f"Checkpoint {checkpoint.id} of job {checkpoint.job!r} has max_parallelism={checkpoint.max_parallelism}, this "
-            f"program has max_parallelism={max_parallelism}: keys would belong to other key groups. "
-            f"Set max_parallelism={checkpoint.max_parallelism}."
-        )
-
-
-def _check_uids(
-    checkpoint: CompletedCheckpoint, stored: Mapping[str, _StoredUid], vertices: Sequence[VertexShape]
-) -> None:
-    known = {uid for shape in vertices for uid in shape.uids}
-    lost = [
-        f"uid {uid!r}: {', '.join(found.states())}"
-        for uid, found in stored.items()
-        if uid not in known and found.states()
-    ]
-    if lost:
-        raise RestoreError(
-            f"Checkpoint {checkpoint.id} of job {checkpoint.job!r} holds state that this program has no operator for:"
-            + "".join(f"\n  {each}" for each in lost)
-            + f"\nThis program has: {', '.join(sorted(known))}.\n"
-            f"Give the operator its old uid, or drop that state with allow_non_restored_state=True."
-        )
-
-
-def _check_owners(checkpoint: CompletedCheckpoint, replaced: Mapping[str, ReplacedOwner]) -> None:
-    if replaced:
-        raise RestoreError(
-            f"Checkpoint {checkpoint.id} of job {checkpoint.job!r} holds state that this program gives to something else:"
-            + "".join(f"\n  uid {uid!r}: {each}" for uid, each in replaced.items())
-            + "\nGive what is new a uid of its own and keep the old one while its state is needed (committables are output that "
-            "may not be visible yet), or drop that state with allow_non_restored_state=True."
-        )

@@ -7,13 +7,14 @@ from datetime import timedelta
 import pyarrow as pa
 
 from cutwater.checkpoint.completed import VertexShape
+from cutwater.checkpoint.fit import DeclaredStates
 from cutwater.config import Checkpointing, CheckpointMode
 from cutwater.connectors.sink import Sink, TwoPhaseCommitSink
 from cutwater.connectors.source import Source
 from cutwater.flow.ids import Attempt, SubtaskId
 from cutwater.graph.chaining import Vertex
 from cutwater.graph.plan import ExecutionPlan
-from cutwater.job.state_owners import owner_of
+from cutwater.job.state_owners import declared_by, owner_of
 from cutwater.restart import RestartStrategy
 from cutwater.state.backend import StateBackend
 from cutwater.subtask.limits import FlowLimits
@@ -61,6 +62,11 @@ class JobDefinition:
             )
             for vertex in self.plan.vertices
         )
+
+    def declared_states(self) -> dict[str, DeclaredStates]:
+        """By uid, where it is the user who names the states."""
+        found = {node.uid: declared_by(node) for vertex in self.plan.vertices for node in vertex.members}
+        return {uid: states for uid, states in found.items() if states is not None}
 
     def setup_of(
         self, subtask: SubtaskId, attempt: Attempt, incarnation: str, vertex: Vertex | None = None

@@ -7,14 +7,9 @@ from typing import Any
 
 from cutwater.checkpoint.attachments import attachments_of
 from cutwater.checkpoint.completed import CompletedCheckpoint
+from cutwater.checkpoint.fit import non_restored_state, owners_by_uid, state_of_others
 from cutwater.checkpoint.memory_storage import MemoryStorage
-from cutwater.checkpoint.restore import (
-    SubtaskRestore,
-    owners_by_uid,
-    plan_restore,
-    state_of_others,
-    subtask_restore_from_json,
-)
+from cutwater.checkpoint.restore import SubtaskRestore, plan_restore, subtask_restore_from_json
 from cutwater.checkpoint.storage import CheckpointStorage
 from cutwater.checkpoint.storage_url import open_storage
 from cutwater.checkpoint.stored_tables import RestoredTables, attachments_by_checksum
@@ -71,6 +66,7 @@ def check_fit(definition: JobDefinition, checkpoint: CompletedCheckpoint, *, all
         checkpoint,
         definition.shapes(),
         definition.plan.max_parallelism,
+        definition.declared_states(),
         allow_non_restored_state=allow_non_restored_state,
     )
 
@@ -82,9 +78,13 @@ def deploy_restored(
     *,
     allow_non_restored_state: bool,
 ) -> Deployment:
-    plan = definition.plan
+    shapes, declared = definition.shapes(), definition.declared_states()
     restores = plan_restore(
-        checkpoint, definition.shapes(), plan.max_parallelism, allow_non_restored_state=allow_non_restored_state
+        checkpoint,
+        shapes,
+        definition.plan.max_parallelism,
+        declared,
+        allow_non_restored_state=allow_non_restored_state,
     )
     known = {
         uid: [split for part in _inline_parts(restores, uid) for split in part.get("splits", ())]
@@ -98,9 +98,10 @@ def deploy_restored(
             if operator.uid in definition.sources:
                 own = [split for part in operator.inline for split in part.get("splits", ())]
                 splits.setdefault(subtask, []).extend(own)
-    replaced = state_of_others(checkpoint, definition.shapes())
+    replaced = state_of_others(checkpoint, shapes)
     visible = [output for output in restored_output(checkpoint) if output.uid not in replaced]
-    dropped = [f"not restored: uid {uid!r}: {each}" for uid, each in replaced.items()]
+    left_out = non_restored_state(checkpoint, shapes, declared)
+    dropped = [f"not restored: uid {uid!r}: {states}" for uid, states in left_out.items()]
     return Deployment(storage, restores, splits, visible, [*dropped, *_changed_sources(definition, checkpoint, known)])
 
 

@@ -1,6 +1,7 @@
 """What each node of a job keeps its state as, so that a checkpoint is never read by something that would not understand it."""
 
 from cutwater.checkpoint.completed import StateOwner
+from cutwater.checkpoint.fit import DeclaredStates
 from cutwater.connectors.file_sink import FileSink
 from cutwater.connectors.sink import Sink, TwoPhaseCommitSink
 from cutwater.connectors.source import Source
@@ -30,6 +31,15 @@ def owner_of(node: Node) -> StateOwner:
             return StateOwner("process", "process")
         case _:
             return StateOwner("stateless", f"{node.name}, which keeps no state")
+
+
+def declared_by(node: Node) -> DeclaredStates | None:
+    """None: its states have names that its kind decides."""
+    match node.body:
+        case KeyedProcessOperator() as process:
+            return DeclaredStates(type(process.fn).__name__, process.state_names())
+        case _:
+            return None
 
 
 def _kind_of_sink(sink: Sink) -> str:

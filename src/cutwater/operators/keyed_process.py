@@ -19,7 +19,7 @@ from cutwater.operators.user_code import user_error
 from cutwater.rows import Row, batch_of, key_values_of, row_of, row_type, rows_of
 from cutwater.schema import SchemaLike, require_columns
 from cutwater.state.backend import KeyedStateStore
-from cutwater.state.descriptors import bind_states
+from cutwater.state.descriptors import bind_states, declared_states
 from cutwater.state.value_types import handing_out
 
 __all__ = ["KeyedProcessOperator", "KeyedReduce", "ProcessOperator"]
@@ -52,10 +52,16 @@ class KeyedProcessOperator(ContextFunction):
         assert self._key_schema is not None, "output_schema comes first, in the driver"
         self._store = opened_store(ctx)
         self._states = bind_states(self.fn, self._store, ctx.uid, self._key_schema, ctx.now)
-        if type(self.fn).on_timer is not KeyedProcess.on_timer:
-            self._timers = {kind: TimerQueue(self._store, kind, self._key_schema) for kind in ("event", "processing")}
+        self._timers = {kind: TimerQueue(self._store, kind, self._key_schema) for kind in self._timer_kinds()}
         super().open(ctx)
         self._context.timers = Timers(self._set_timer)
+
+    def state_names(self) -> frozenset[str]:
+        """Of all that ``open`` makes a table for."""
+        return frozenset((*declared_states(type(self.fn)), *map(TimerQueue.table_name, self._timer_kinds())))
+
+    def _timer_kinds(self) -> tuple[str, ...]:
+        return ("event", "processing") if type(self.fn).on_timer is not KeyedProcess.on_timer else ()
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
         process, ctx, states = self.fn.process, self._context, self._states

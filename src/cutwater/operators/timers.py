@@ -20,12 +20,16 @@ class TimerQueue:
 
     def __init__(self, store: KeyedStateStore, kind: str, keys: pa.Schema) -> None:
         """After what is restored was given to ``store``."""
-        self._table = store.rows(f"timers.{kind}", keys, _STORED)
+        self._table = store.rows(self.table_name(kind), keys, _STORED)
         self._set = 0
         self._heap: list[tuple[Milliseconds, int, Any]] = []
         for key, times in self._table.items():
             self._heap.extend((time, self._next(), key) for time in times)
         heapify(self._heap)
+
+    @staticmethod
+    def table_name(kind: str) -> str:
+        return f"timers.{kind}"
 
     def set(self, key: Any, time: Milliseconds) -> None:
         """A second timer of the key for the same time is the same timer."""

@@ -30,7 +30,7 @@ def stored(uid: str, *inlines: Any, keyed: bool = False, finished: tuple[int, ..
 
 
 def restored(checkpoint: CompletedCheckpoint, uid: str, parallelism: int, **settings: Any) -> list[SubtaskRestore]:
-    plan = plan_restore(checkpoint, [shape("w", (uid,), parallelism)], checkpoint.max_parallelism, **settings)
+    plan = plan_restore(checkpoint, [shape("w", (uid,), parallelism)], checkpoint.max_parallelism, {}, **settings)
     assert list(plan) == [SubtaskId("w", index) for index in range(parallelism)]
     return list(plan.values())
 
@@ -102,7 +102,9 @@ def test_every_key_group_is_restored_by_its_owner_at_any_parallelism(old: int, n
         SubtaskSnapshot("v", i, False, (StoredOperator("u", None, (table(i, old, max_parallelism=groups),)),))
         for i in range(old)
     )
-    plan = plan_restore(completed(5, snapshots=snapshots, max_parallelism=groups), [shape("v", ("u",), new)], groups)
+    plan = plan_restore(
+        completed(5, snapshots=snapshots, max_parallelism=groups), [shape("v", ("u",), new)], groups, {}
+    )
     for each in plan.values():
         needed = set(range(each.key_groups.first, each.key_groups.last + 1))
         covered = [set(range(t.first_key_group, t.last_key_group + 1)) for t in each.tables()]
@@ -135,13 +137,13 @@ def test_another_max_parallelism_is_refused_with_both_sides() -> None:
     with pytest.raises(
         RestoreError, match=r"max_parallelism=128, this program has max_parallelism=256.*Set max_parallelism=128"
     ):
-        plan_restore(stored("u", None), [shape("v", ("u",), 1)], 256)
+        plan_restore(stored("u", None), [shape("v", ("u",), 1)], 256, {})
 
 
 def test_chains_may_be_cut_differently() -> None:
     operators = (StoredOperator("a", {"own": 1}, ()), StoredOperator("b", {"own": 2}, ()))
     checkpoint = completed(5, snapshots=(SubtaskSnapshot("a-b", 0, True, operators),))
-    plan = plan_restore(checkpoint, [shape("a", ("a",), 1), shape("b", ("b", "new"), 1)], 128)
+    plan = plan_restore(checkpoint, [shape("a", ("a",), 1), shape("b", ("b", "new"), 1)], 128, {})
     assert {str(id): [op.inline for op in each.operators] for id, each in plan.items()} == {
         "a[0]": [({"own": 1},)],
         "b[0]": [({"own": 2},)],
@@ -159,7 +161,7 @@ def test_on_rescale_a_vertex_is_finished_only_if_all_of_it_was() -> None:
 
 
 def test_a_new_vertex_is_not_finished() -> None:
-    plan = plan_restore(stored("u", None, finished=(0,)), [shape("x", ("x",), 1)], 128)
+    plan = plan_restore(stored("u", None, finished=(0,)), [shape("x", ("x",), 1)], 128, {})
     assert not plan[SubtaskId("x", 0)].finished
 
 

@@ -1,0 +1,183 @@
+"""Whether a program can take over what a checkpoint holds (rule 37). Pure.
+
+State that has no place in the program is refused with its uid, its name and both sides, or left out if the user allows that.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cutwater.checkpoint.completed import CompletedCheckpoint, StateOwner, VertexShape
+from cutwater.checkpoint.snapshot import StoredOperator
+from cutwater.errors import RestoreError
+
+Json = Any
+
+
+@dataclass(frozen=True, slots=True)
+class StoredUid:
+    """All parts of one operator, by old subtask index. ``parts`` misses subtasks that had no state."""
+
+    uid: str
+    parallelism: int
+    parts: tuple[tuple[int, StoredOperator], ...]
+
+    def inlines(self) -> list[tuple[int, Json]]:
+        return [(index, part.inline) for index, part in self.parts if part.inline is not None]
+
+    def states(self) -> list[str]:
+        """What would be lost, as an error names it."""
+        keys: set[str] = set()
+        for _, inline in self.inlines():
+            keys.update(key for key, value in inline.items() if value) if isinstance(inline, Mapping) else keys.add(
+                "inline"
+            )
+        return sorted({*self.tables(), *keys})
+
+    def tables(self) -> list[str]:
+        """The states that are kept by key, unless they are empty."""
+        return sorted({table.state for _, part in self.parts for table in part.tables if table.rows > 0})
+
+    def with_tables(self, names: Collection[str]) -> "StoredUid":
+        """Without the others."""
+        return replace(
+            self,
+            parts=tuple(
+                (index, replace(part, tables=tuple(table for table in part.tables if table.state in names)))
+                for index, part in self.parts
+            ),
+        )
+
+
+def stored_by_uid(checkpoint: CompletedCheckpoint) -> dict[str, StoredUid]:
+    parallelism: dict[str, int] = {}
+    parts: dict[str, list[tuple[int, StoredOperator]]] = {}
+    vertex_of: dict[str, str] = {}
+    for record in checkpoint.subtasks:
+        snapshot = record.snapshot
+        parallelism[snapshot.vertex] = parallelism.get(snapshot.vertex, 0) + 1
+        for operator in snapshot.operators:
+            vertex_of[operator.uid] = snapshot.vertex
+            parts.setdefault(operator.uid, []).append((snapshot.index, operator))
+    return {
+        uid: StoredUid(uid, parallelism[vertex_of[uid]], tuple(sorted(found, key=lambda each: each[0])))
+        for uid, found in parts.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacedOwner:
+    """``states`` that were kept under a uid by something that is of another kind than what has the uid now."""
+
+    states: tuple[str, ...]
+    before: StateOwner
+    now: StateOwner
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.states)} of {self.before.description}; now it is {self.now.description}"
+
+
+def state_of_others(checkpoint: CompletedCheckpoint, vertices: Sequence[VertexShape]) -> dict[str, ReplacedOwner]:
+    """By uid: the state that ``plan_restore`` refuses to hand over, or leaves out with ``allow_non_restored_state``."""
+    before, now = owners_by_uid(checkpoint.graph), owners_by_uid(vertices)
+    carried = {each.uid for each in checkpoint.carried}
+    replaced: dict[str, ReplacedOwner] = {}
+    for uid, stored in stored_by_uid(checkpoint).items():
+        states = sorted({*stored.states(), *(["committables"] if uid in carried else [])})
+        if states and uid in before and uid in now and before[uid].kind != now[uid].kind:
+            replaced[uid] = ReplacedOwner(tuple(states), before[uid], now[uid])
+    return replaced
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredStates:
+    """The states that ``function`` of the program declares by name: it can read no others."""
+
+    function: str
+    names: frozenset[str]
+
+    def __str__(self) -> str:
+        return f"{self.function} declares {', '.join(sorted(self.names)) or 'no state'}"
+
+
+def undeclared_states(
+    checkpoint: CompletedCheckpoint, vertices: Sequence[VertexShape], declared: Mapping[str, DeclaredStates]
+) -> dict[str, str]:
+    """By uid: the stored states that its function does not declare, and those that it does."""
+    replaced = state_of_others(checkpoint, vertices)
+    undeclared: dict[str, str] = {}
+    for uid, stored in stored_by_uid(checkpoint).items():
+        if uid in declared and uid not in replaced:
+            unknown = [name for name in stored.tables() if name not in declared[uid].names]
+            if unknown:
+                undeclared[uid] = f"{', '.join(unknown)}; {declared[uid]}"
+    return undeclared
+
+
+def states_without_operator(checkpoint: CompletedCheckpoint, vertices: Sequence[VertexShape]) -> dict[str, str]:
+    """By uid that the program does not have."""
+    known = {uid for shape in vertices for uid in shape.uids}
+    return {
+        uid: ", ".join(stored.states())
+        for uid, stored in stored_by_uid(checkpoint).items()
+        if uid not in known and stored.states()
+    }
+
+
+def non_restored_state(
+    checkpoint: CompletedCheckpoint, vertices: Sequence[VertexShape], declared: Mapping[str, DeclaredStates]
+) -> dict[str, str]:
+    """By uid: all that ``allow_non_restored_state`` leaves out."""
+    return {
+        **states_without_operator(checkpoint, vertices),
+        **{uid: str(each) for uid, each in state_of_others(checkpoint, vertices).items()},
+        **undeclared_states(checkpoint, vertices, declared),
+    }
+
+
+def owners_by_uid(vertices: Iterable[VertexShape]) -> dict[str, StateOwner]:
+    return {uid: owner for shape in vertices for uid, owner in zip(shape.uids, shape.owners, strict=True)}
+
+
+def check_max_parallelism(checkpoint: CompletedCheckpoint, max_parallelism: int) -> None:
+    if checkpoint.max_parallelism != max_parallelism:
+        raise RestoreError(
+            f"Checkpoint {checkpoint.id} of job {checkpoint.job!r} has max_parallelism={checkpoint.max_parallelism}, this "
+            f"program has max_parallelism={max_parallelism}: keys would belong to other key groups. "
+            f"Set max_parallelism={checkpoint.max_parallelism}."
+        )
+
+
+def check_all_is_restored(
+    checkpoint: CompletedCheckpoint, vertices: Sequence[VertexShape], declared: Mapping[str, DeclaredStates]
+) -> None:
+    """Each way in which state can be without a place has its own remedy, besides ``allow_non_restored_state``."""
+    known = sorted(uid for shape in vertices for uid in shape.uids)
+    _refuse(
+        checkpoint,
+        "that this program has no operator for",
+        states_without_operator(checkpoint, vertices),
+        f"This program has: {', '.join(known)}.\nGive the operator its old uid",
+    )
+    _refuse(
+        checkpoint,
+        "that this program gives to something else",
+        state_of_others(checkpoint, vertices),
+        "Give what is new a uid of its own and keep the old one while its state is needed (committables are output that may "
+        "not be visible yet)",
+    )
+    _refuse(
+        checkpoint,
+        "that this program does not declare",
+        undeclared_states(checkpoint, vertices, declared),
+        "Declare it under its old name (timers come with a method on_timer)",
+    )
+
+
+def _refuse(checkpoint: CompletedCheckpoint, why: str, states: Mapping[str, object], remedy: str) -> None:
+    if states:
+        raise RestoreError(
+            f"Checkpoint {checkpoint.id} of job {checkpoint.job!r} holds state {why}:"
+            + "".join(f"\n  uid {uid!r}: {each}" for uid, each in states.items())
+            + f"\n{remedy}, or drop that state with allow_non_restored_state=True."
+        )
