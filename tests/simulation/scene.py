@@ -29,9 +29,10 @@ class Scene:
         retain: int = 5,
         build: Callable[[cw.Environment], object] | None = None,
         job: str = "job",
+        mode: str = "exactly_once",
     ) -> None:
         self.checkpoints = folder / "checkpoints" / job
-        checkpointing = cw.Checkpointing("1h", storage=f"file:{folder / 'checkpoints'}", retain=retain)
+        checkpointing = cw.Checkpointing("1h", storage=f"file:{folder / 'checkpoints'}", retain=retain, mode=mode)
         env = cw.Environment(parallelism=1, checkpointing=checkpointing)
         if build is not None:
             build(env)

@@ -47,12 +47,19 @@ def killed_behind_checkpoint(folder: Path, build: Build) -> None:
 class StartedAgain:
     """As ``env.start`` does it, up to where Spark is needed."""
 
-    def __init__(self, folder: Path, build: Build, *, allow_non_restored_state: bool = False) -> None:
-        env = cw.Environment(
-            parallelism=1, checkpointing=cw.Checkpointing("1h", storage=f"file:{folder / 'checkpoints'}")
-        )
+    def __init__(
+        self,
+        folder: Path,
+        build: Build,
+        *,
+        allow_non_restored_state: bool = False,
+        mode: str = "exactly_once",
+        parallelism: int = 1,
+    ) -> None:
+        checkpointing = cw.Checkpointing("1h", storage=f"file:{folder / 'checkpoints'}", mode=mode)
+        env = cw.Environment(parallelism=parallelism, checkpointing=checkpointing)
         build(env)
-        definition = env.define("job", 1)
+        definition = env.define("job", parallelism)
         self.store = JobStore(FileStorage(str(folder / "checkpoints")), "job")
         self.state = JobState("job", CheckpointHistory())
         self.starting_point = StartingPoint(
@@ -244,6 +251,83 @@ def test_a_source_that_goes_on_with_other_settings_says_what_that_means(tmp_path
     again = StartedAgain(tmp_path, lambda env: numbers(env, 50_000).write(cw.discard(), uid="nowhere"))
     again.deploy()
     assert "source 'numbers' was sequence(40000) when checkpoint 1 was taken and is sequence(50000) now" in again.log
+
+
+# --- at most once: there is no state, but positions are reserved --------------------------------------------------------
+
+
+def killed_behind_reservation(folder: Path, build: Build, mode: str = "at_most_once") -> None:
+    scene = Scene(folder, build=build, mode=mode)
+    scene.step_until(scene.store.reservations.are_there)
+
+
+def reading(source: cw.Source, uid: str = "numbers") -> Build:
+    return lambda env: env.read(source, uid=uid).write(cw.discard(), uid="nowhere")
+
+
+COUNTING = reading(cw.sequence(40_000, rate=1000))
+
+
+def started_at_most_once(folder: Path, build: Build, **more: Any) -> StartedAgain:
+    return StartedAgain(folder, build, mode="at_most_once", **more)
+
+
+def splits_of(deployment: Deployment) -> list[Any]:
+    return [entry["split"] for entries in deployment.splits.values() for entry in entries]
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> cw.Source:
+    (tmp_path / "lines.txt").write_text("a\nb\n")
+    return cw.text_files(tmp_path / "lines.txt")
+
+
+def test_reserved_positions_are_not_given_to_a_source_of_another_kind(tmp_path: Path, lines: cw.Source) -> None:
+    killed_behind_reservation(tmp_path, COUNTING)
+    with pytest.raises(
+        RestoreError,
+        match=r"Job 'job' holds reserved positions \(mode='at_most_once'\) that this program gives to something else:\n"
+        r"  uid 'numbers': splits of sequence\(40000\); now it is text_files\(.*lines.txt\)\nGive what is new a uid",
+    ):
+        started_at_most_once(tmp_path, reading(lines))
+
+
+def test_reserved_positions_are_not_forgotten_because_their_source_has_another_uid(tmp_path: Path) -> None:
+    killed_behind_reservation(tmp_path, COUNTING)
+    with pytest.raises(
+        RestoreError, match=r"uid 'numbers': splits of sequence\(40000\)\nThis program has: nowhere, renamed"
+    ):
+        started_at_most_once(tmp_path, reading(cw.sequence(40_000), uid="renamed"))
+
+
+def test_reserved_positions_are_dropped_for_good_when_that_is_asked_for_and_the_log_says_so(
+    tmp_path: Path, lines: cw.Source
+) -> None:
+    killed_behind_reservation(tmp_path, COUNTING)
+    again = started_at_most_once(tmp_path, reading(lines), allow_non_restored_state=True)
+    first = again.deploy()
+    assert all("path" in split for split in splits_of(first))
+    assert "not restored: uid 'numbers': splits of sequence(40000); now it is text_files" in again.log
+    next_time = started_at_most_once(tmp_path, reading(lines))
+    assert splits_of(next_time.deploy()) == splits_of(first)
+
+
+def test_a_source_that_nothing_was_read_of_may_become_another(tmp_path: Path, lines: cw.Source) -> None:
+    Scene(tmp_path, build=COUNTING, mode="at_most_once")
+    assert all("path" in split for split in splits_of(started_at_most_once(tmp_path, reading(lines)).deploy()))
+
+
+def test_at_most_once_does_not_cut_into_other_splits_what_was_read_already(tmp_path: Path) -> None:
+    killed_behind_reservation(tmp_path, COUNTING)
+    again = started_at_most_once(tmp_path, COUNTING, parallelism=2)
+    assert splits_of(again.deploy()) == [{"s": 0, "p": 1}]
+
+
+def test_at_most_once_too_says_what_other_settings_of_a_source_mean(tmp_path: Path) -> None:
+    killed_behind_reservation(tmp_path, COUNTING)
+    again = started_at_most_once(tmp_path, reading(cw.sequence(50_000)))
+    again.deploy()
+    assert "source 'numbers' was sequence(40000) when the job ran before and is sequence(50000) now" in again.log
 
 
 def rows_in(folder: Path) -> list[int]:

@@ -152,32 +152,61 @@ def check_all_is_restored(
     checkpoint: CompletedCheckpoint, vertices: Sequence[VertexShape], declared: Mapping[str, DeclaredStates]
 ) -> None:
     """Each way in which state can be without a place has its own remedy, besides ``allow_non_restored_state``."""
-    known = sorted(uid for shape in vertices for uid in shape.uids)
+    held = f"Checkpoint {checkpoint.id} of job {checkpoint.job!r} holds state"
+    _refuse_without_operator(held, states_without_operator(checkpoint, vertices), vertices)
+    _refuse_replaced(held, state_of_others(checkpoint, vertices))
     _refuse(
-        checkpoint,
-        "that this program has no operator for",
-        states_without_operator(checkpoint, vertices),
-        f"This program has: {', '.join(known)}.\nGive the operator its old uid",
-    )
-    _refuse(
-        checkpoint,
-        "that this program gives to something else",
-        state_of_others(checkpoint, vertices),
-        "Give what is new a uid of its own and keep the old one while its state is needed (committables are output that may "
-        "not be visible yet)",
-    )
-    _refuse(
-        checkpoint,
-        "that this program does not declare",
+        f"{held} that this program does not declare",
         undeclared_states(checkpoint, vertices, declared),
         "Declare it under its old name (timers come with a method on_timer)",
     )
 
 
-def _refuse(checkpoint: CompletedCheckpoint, why: str, states: Mapping[str, object], remedy: str) -> None:
+def replaced_sources(reserved: Mapping[str, StateOwner], vertices: Sequence[VertexShape]) -> dict[str, ReplacedOwner]:
+    """At most once: by uid, what reserved positions and has become something else."""
+    now = owners_by_uid(vertices)
+    return {
+        uid: ReplacedOwner(("splits",), before, now[uid])
+        for uid, before in reserved.items()
+        if uid in now and before.kind != now[uid].kind
+    }
+
+
+def sources_without_operator(reserved: Mapping[str, StateOwner], vertices: Sequence[VertexShape]) -> dict[str, str]:
+    """At most once: by uid, what reserved positions and is not in the program."""
+    known = owners_by_uid(vertices)
+    return {uid: f"splits of {before.description}" for uid, before in reserved.items() if uid not in known}
+
+
+def check_all_reserved_goes_on(job: str, reserved: Mapping[str, StateOwner], vertices: Sequence[VertexShape]) -> None:
+    """At most once: what was read must not be read again because its positions have no place."""
+    held = f"Job {job!r} holds reserved positions (mode='at_most_once')"
+    _refuse_without_operator(held, sources_without_operator(reserved, vertices), vertices)
+    _refuse_replaced(held, replaced_sources(reserved, vertices))
+
+
+def _refuse_without_operator(held: str, states: Mapping[str, object], vertices: Sequence[VertexShape]) -> None:
+    known = sorted(uid for shape in vertices for uid in shape.uids)
+    _refuse(
+        f"{held} that this program has no operator for",
+        states,
+        f"This program has: {', '.join(known)}.\nGive the operator its old uid",
+    )
+
+
+def _refuse_replaced(held: str, states: Mapping[str, object]) -> None:
+    _refuse(
+        f"{held} that this program gives to something else",
+        states,
+        "Give what is new a uid of its own and keep the old one while its state is needed (committables are output that may "
+        "not be visible yet)",
+    )
+
+
+def _refuse(held: str, states: Mapping[str, object], remedy: str) -> None:
     if states:
         raise RestoreError(
-            f"Checkpoint {checkpoint.id} of job {checkpoint.job!r} holds state {why}:"
+            f"{held}:"
             + "".join(f"\n  uid {uid!r}: {each}" for uid, each in states.items())
             + f"\n{remedy}, or drop that state with allow_non_restored_state=True."
         )

@@ -10,6 +10,7 @@
     <job>/ended/<incarnation>.json                  how the last run of that incarnation ended
     <job>/collected/<incarnation>/<uid>/000000000012-00000.arrow
     <job>/collected/<incarnation>/<uid>/a00000003-00000.arrow       without checkpoints: counts if attempt 3 finishes
+    <job>/sources/<incarnation>/00000003.json       at most once: where attempt 3 began to read each source
     <job>/reservations/<incarnation>/<uid>+<index>+a3.json
 
 ``+`` separates parts of a file name: ``safe_name`` never lets one through, so different parts never give the same name.
@@ -135,6 +136,13 @@ class JobLayout:
     def table(self, incarnation: str, uid: str) -> str:
         """Where a DataFrame that a job reads is written once per incarnation."""
         return f"{self.folder}/tables/{incarnation}/{safe_name(uid)}"
+
+    def sources(self, incarnation: str) -> str:
+        return f"{self.folder}/sources/{safe_name(incarnation)}/"
+
+    def sources_of(self, incarnation: str, attempt: Attempt) -> str:
+        """Padded, so that the latest is the last."""
+        return f"{self.sources(incarnation)}{attempt:08d}.json"
 
     def reservations(self, incarnation: str) -> str:
         return f"{self.folder}/reservations/{safe_name(incarnation)}/"

@@ -6,9 +6,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cutwater.checkpoint.attachments import attachments_of
-from cutwater.checkpoint.completed import CompletedCheckpoint
-from cutwater.checkpoint.fit import non_restored_state, owners_by_uid, state_of_others
+from cutwater.checkpoint.completed import CompletedCheckpoint, StateOwner
+from cutwater.checkpoint.fit import (
+    check_all_reserved_goes_on,
+    non_restored_state,
+    owners_by_uid,
+    replaced_sources,
+    sources_without_operator,
+    state_of_others,
+)
 from cutwater.checkpoint.memory_storage import MemoryStorage
+from cutwater.checkpoint.reservations import Reservations, ReservedSource
 from cutwater.checkpoint.restore import SubtaskRestore, plan_restore, subtask_restore_from_json
 from cutwater.checkpoint.storage import CheckpointStorage
 from cutwater.checkpoint.storage_url import open_storage
@@ -55,9 +63,39 @@ def deploy_fresh(definition: JobDefinition) -> Deployment:
     return Deployment(splits=_deal_splits(definition, {}))
 
 
-def deploy_reserved(definition: JobDefinition, reserved: Mapping[str, Sequence[Json]]) -> Deployment:
-    """At most once: no state, and every split goes on behind what was reserved."""
-    return Deployment(splits=_deal_splits(definition, reserved))
+def deploy_reserved(
+    definition: JobDefinition, reservations: Reservations, *, allow_non_restored_state: bool
+) -> Deployment:
+    """At most once: no state, and every split goes on behind what was reserved. Writes down what this attempt begins with."""
+    shapes, reserved = definition.shapes(), reservations.latest()
+    if not allow_non_restored_state:
+        check_reserved(definition, reserved)
+    before = {uid: source.owner for uid, source in reserved.items()}
+    left_out = {**sources_without_operator(before, shapes), **replaced_sources(before, shapes)}
+    known = {uid: source.positions for uid, source in reserved.items() if uid not in left_out}
+    splits = _deal_splits(definition, known)
+    now = owners_by_uid(shapes)
+    reservations.begin(
+        {
+            uid: ReservedSource(now[uid], tuple(_positions_of(uid, splits)), begun=uid in known)
+            for uid in definition.sources
+        }
+    )
+    return Deployment(
+        splits=splits,
+        notes=[*_dropped(left_out), *_changed_sources(definition, before, "when the job ran before", known)],
+    )
+
+
+def check_reserved(definition: JobDefinition, reserved: Mapping[str, ReservedSource]) -> None:
+    """Raises RestoreError if ``deploy_reserved`` would."""
+    check_all_reserved_goes_on(
+        definition.name, {uid: source.owner for uid, source in reserved.items()}, definition.shapes()
+    )
+
+
+def _positions_of(uid: str, splits: Mapping[SubtaskId, Sequence[Json]]) -> list[Json]:
+    return [entry for subtask, entries in splits.items() if subtask.vertex == uid for entry in entries]
 
 
 def check_fit(definition: JobDefinition, checkpoint: CompletedCheckpoint, *, allow_non_restored_state: bool) -> None:
@@ -100,22 +138,26 @@ def deploy_restored(
                 splits.setdefault(subtask, []).extend(own)
     replaced = state_of_others(checkpoint, shapes)
     visible = [output for output in restored_output(checkpoint) if output.uid not in replaced]
-    left_out = non_restored_state(checkpoint, shapes, declared)
-    dropped = [f"not restored: uid {uid!r}: {states}" for uid, states in left_out.items()]
-    return Deployment(storage, restores, splits, visible, [*dropped, *_changed_sources(definition, checkpoint, known)])
+    dropped = _dropped(non_restored_state(checkpoint, shapes, declared))
+    when = f"when checkpoint {checkpoint.id} was taken"
+    changed = _changed_sources(definition, owners_by_uid(checkpoint.graph), when, known)
+    return Deployment(storage, restores, splits, visible, [*dropped, *changed])
+
+
+def _dropped(left_out: Mapping[str, object]) -> list[str]:
+    return [f"not restored: uid {uid!r}: {states}" for uid, states in left_out.items()]
 
 
 def _changed_sources(
-    definition: JobDefinition, checkpoint: CompletedCheckpoint, known: Mapping[str, Sequence[Json]]
+    definition: JobDefinition, before: Mapping[str, StateOwner], when: str, known: Mapping[str, Sequence[Json]]
 ) -> list[str]:
     """A source that found its splits once and for all does not look for those of its new settings."""
-    before, now = owners_by_uid(checkpoint.graph), owners_by_uid(definition.shapes())
+    now = owners_by_uid(definition.shapes())
     return [
-        f"source {uid!r} was {before[uid].description} when checkpoint {checkpoint.id} was taken and is "
-        f"{now[uid].description} now: it goes on where it was; what it had read to the end stays ended, and new splits are "
-        "not looked for"
+        f"source {uid!r} was {before[uid].description} {when} and is {now[uid].description} now: it goes on where it was; "
+        "what it had read to the end stays ended, and new splits are not looked for"
         for uid, source in definition.sources.items()
-        if known[uid] and source.bounded and uid in before and before[uid].description != now[uid].description
+        if known.get(uid) and source.bounded and uid in before and before[uid].description != now[uid].description
     ]
 
 
@@ -127,27 +169,22 @@ def _inline_parts(restores: Mapping[SubtaskId, SubtaskRestore], uid: str) -> lis
 
 
 def _deal_splits(
-    definition: JobDefinition, reserved: Mapping[str, Sequence[Json]], only: frozenset[str] | None = None
+    definition: JobDefinition, known: Mapping[str, Sequence[Json]], only: frozenset[str] | None = None
 ) -> dict[SubtaskId, list[Json]]:
+    """Each source's splits over its subtasks. A source that is ``known`` is not asked for them again: it might cut them
+    differently now, and read a part of its records twice."""
     dealt: dict[SubtaskId, list[Json]] = {}
     for vertex in definition.plan.vertices:
         source = definition.sources.get(vertex.id)
         if source is None or (only is not None and vertex.id not in only):
             continue
-        known = list(reserved.get(vertex.id, ()))
-        taken = {_name_of(entry["split"]) for entry in known}
-        fresh = [
-            {"split": split, "position": None}
-            for split in _splits_of(vertex.id, source, vertex.parallelism)
-            if _name_of(split) not in taken
-        ]
-        for number, entry in enumerate([*known, *fresh]):
+        entries = known.get(vertex.id)
+        if entries is None:
+            found = _splits_of(vertex.id, source, vertex.parallelism)
+            entries = [{"split": split, "position": None} for split in found]
+        for number, entry in enumerate(entries):
             dealt.setdefault(SubtaskId(vertex.id, number % vertex.parallelism), []).append(entry)
     return dealt
-
-
-def _name_of(split: Json) -> str:
-    return json.dumps(split, sort_keys=True)
 
 
 def _splits_of(uid: str, source: Source, parallelism: int) -> list[Json]:

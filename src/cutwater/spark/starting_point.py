@@ -11,7 +11,14 @@ from cutwater.connectors.spark_table import SparkTable
 from cutwater.errors import ConfigError, JobFailed, RestoreError
 from cutwater.flow.ids import CheckpointId
 from cutwater.job.definition import JobDefinition
-from cutwater.job.deployment import Deployment, check_fit, deploy_fresh, deploy_reserved, deploy_restored
+from cutwater.job.deployment import (
+    Deployment,
+    check_fit,
+    check_reserved,
+    deploy_fresh,
+    deploy_reserved,
+    deploy_restored,
+)
 from cutwater.job.handle import JobState
 from cutwater.job.moved_records import MovedRecords
 
@@ -36,9 +43,7 @@ class StartingPoint:
 
     def choose(self, restore: str) -> StartFresh | Resume | ContinueReserved:
         checkpointing = self._definition.checkpointing
-        if restore not in ("auto", "latest", "fresh") and (
-            checkpointing is None or checkpointing.mode is CheckpointMode.AT_MOST_ONCE
-        ):
+        if restore not in ("auto", "latest", "fresh") and (checkpointing is None or self._reserves):
             runs = "without checkpoints" if checkpointing is None else "in mode='at_most_once'"
             raise ConfigError(
                 f"restore={restore!r}: a job that runs {runs} restores no state. Give its environment checkpointing= in "
@@ -61,7 +66,15 @@ class StartingPoint:
                 self._refuse_unfit(start.checkpoint)
             if start.warning:
                 self._state.log.append(start.warning)
+        if self._reserves and not isinstance(start, StartFresh) and not self._allow_non_restored_state:
+            check_reserved(self._definition, self._store.reservations.latest())
         return start
+
+    @property
+    def _reserves(self) -> bool:
+        """Whether positions are reserved, and gone on behind, instead of state being restored."""
+        checkpointing = self._definition.checkpointing
+        return checkpointing is not None and checkpointing.mode is CheckpointMode.AT_MOST_ONCE
 
     def _refuse_unfit(self, checkpoint: CheckpointId) -> None:
         """At the call, where the user sees it, if the job's own folder has the checkpoint; else when it is deployed."""
@@ -73,13 +86,11 @@ class StartingPoint:
         """What this attempt's subtasks start from. The path that a user restored is the only one of its attempt to find."""
         self._materialise_tables(incarnation)
         checkpointing = self._definition.checkpointing
+        if self._reserves:
+            return self._deploy_reserved(start)
         if isinstance(start, StartFresh) or checkpointing is None:
             self._moved.start_over()
             return deploy_fresh(self._definition)
-        if checkpointing.mode is CheckpointMode.AT_MOST_ONCE:
-            deployment = deploy_reserved(self._definition, self._store.reservations.latest())
-            self._moved.go_on_behind(self._state.progress)
-            return deployment
         found = self._store.find_restorable(
             all_sinks_idempotent=self._definition.all_sinks_idempotent,
             on_damaged=checkpointing.on_damaged.value,
@@ -101,9 +112,23 @@ class StartingPoint:
         deployment = deploy_restored(
             self._definition, storage, checkpoint, allow_non_restored_state=self._allow_non_restored_state
         )
+        self._log_notes(deployment)
+        return deployment
+
+    def _deploy_reserved(self, start: StartFresh | Resume | ContinueReserved | None) -> Deployment:
+        deployment = deploy_reserved(
+            self._definition, self._store.reservations, allow_non_restored_state=self._allow_non_restored_state
+        )
+        if isinstance(start, StartFresh):
+            self._moved.start_over()
+        else:
+            self._moved.go_on_behind(self._state.progress)
+        self._log_notes(deployment)
+        return deployment
+
+    def _log_notes(self, deployment: Deployment) -> None:
         for note in deployment.notes:
             self._state.log.append(note)
-        return deployment
 
     def _materialise_tables(self, incarnation: str) -> None:
         """A DataFrame is computed once per incarnation: recomputed on restart it might differ (rule 49)."""

@@ -129,10 +129,10 @@ class Simulation:
 
     def _deployment(self, *, fresh: bool) -> Deployment:
         checkpointing = self._definition.checkpointing
+        if checkpointing is not None and checkpointing.mode is CheckpointMode.AT_MOST_ONCE:
+            return deploy_reserved(self._definition, self.store.reservations, allow_non_restored_state=False)
         if fresh or checkpointing is None:
             return deploy_fresh(self._definition)
-        if checkpointing.mode is CheckpointMode.AT_MOST_ONCE:
-            return deploy_reserved(self._definition, self.store.reservations.latest())
         found = self.store.find_restorable(all_sinks_idempotent=False, on_damaged="fail")
         if not isinstance(found, RestoreLatest | FallBack):
             return deploy_fresh(self._definition)

@@ -1,18 +1,19 @@
 import errno
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cutwater.checkpoint.attachments import adopt_attachments, attachments_of
 from cutwater.checkpoint.checksum import checksum_of
-from cutwater.checkpoint.completed import CompletedCheckpoint
+from cutwater.checkpoint.completed import CompletedCheckpoint, StateOwner
 from cutwater.checkpoint.damage import FallBack, NothingToRestore, RefuseRestore, RestoreLatest
 from cutwater.checkpoint.file_storage import FileStorage
 from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.publication import CertainlyNotStored, Published, UnknownWhetherStored
+from cutwater.checkpoint.reservations import ReservedSource
 from cutwater.checkpoint.snapshot import StoredOperator, StoredTable, SubtaskSnapshot
 from cutwater.checkpoint.start import ContinueReserved, RefuseStart, Resume, RunEnd, StartFresh, choose_start
 from cutwater.checkpoint.statistics import CheckpointKind
@@ -252,8 +253,23 @@ def test_a_job_whose_committed_checkpoints_vanished_does_not_start_over_by_itsel
     assert isinstance(start(storage, "fresh"), StartFresh)
 
 
+def reserving(*splits: int, kind: str = "sequence", begun: bool = False) -> dict[str, ReservedSource]:
+    owner = StateOwner(kind, f"{kind}(100)")
+    return {"src": ReservedSource(owner, tuple({"split": split, "position": None} for split in splits), begun)}
+
+
+def entries(*positions: tuple[int, int | None]) -> list[object]:
+    return [{"split": split, "position": position} for split, position in positions]
+
+
+def latest(storage: CheckpointStorage) -> list[object]:
+    return sorted(JobStore(storage, "job").reservations.latest()["src"].positions, key=lambda each: each["split"])
+
+
 def test_a_job_with_reserved_positions_goes_on_behind_them(storage: CheckpointStorage) -> None:
     store = running(storage)
+    store.reservations.begin(reserving(0))
+    assert isinstance(start(storage), StartFresh), "nothing was read yet"
     store.reservations.store("src", 0, 1, [{"split": 0, "position": 10}])
     assert start(storage) == ContinueReserved()
     store.mark_ended(RunEnd.FINISHED)
@@ -459,19 +475,38 @@ def test_a_record_of_an_attempt_that_says_less_than_this_version_needs_is_named(
 
 
 def test_the_latest_reservation_of_every_split_counts(storage: CheckpointStorage) -> None:
-    def entries(*positions: tuple[int, int]) -> Sequence[object]:
-        return [{"split": split, "position": position} for split, position in positions]
-
     first = running(storage)
+    first.reservations.begin(reserving(0, 1, 2, 3))
     first.reservations.store("src", 0, 1, entries((0, 100), (2, 5)))
     first.reservations.store("src", 1, 7, entries((1, 50)))
+    assert latest(storage) == entries((0, 100), (1, 50), (2, 5), (3, None)), "split 3 is known, and nobody read of it"
+    first.reservations.store("src", 0, 2, entries((0, 110), (2, 6)))
+    assert latest(storage) == entries((0, 110), (1, 50), (2, 6), (3, None))
+
+
+def test_what_an_attempt_begins_with_takes_the_place_of_all_that_was_reserved_before(
+    storage: CheckpointStorage,
+) -> None:
+    first = running(storage)
+    first.reservations.begin(reserving(0, 1))
+    first.reservations.store("src", 0, 9, entries((0, 100), (1, 50)))
     second = running(storage)
-    second.reservations.store("src", 1, 1, entries((0, 200)))  # split 0 moved; split 2 was not reserved again yet
-    assert sorted(JobStore(storage, "job").reservations.latest()["src"], key=lambda each: each["split"]) == [
-        {"split": 0, "position": 200},
-        {"split": 1, "position": 50},
-        {"split": 2, "position": 5},
-    ]
+    second.reservations.begin(reserving(7, kind="text_files"))
+    assert JobStore(storage, "job").reservations.latest() == {}, "nothing of what it reads now was read"
+    second.reservations.store("src", 1, 1, entries((7, 3)))
+    assert latest(storage) == entries((7, 3))
+    third = running(storage)
+    third.reservations.begin(reserving(7, kind="text_files", begun=True))
+    assert latest(storage) == entries((7, None))
+    assert JobStore(storage, "job").reservations.latest()["src"].owner.kind == "text_files"
+
+
+def test_reserved_positions_of_sources_that_nobody_knows_are_refused(storage: CheckpointStorage) -> None:
+    running(storage).reservations.store("src", 0, 1, entries((0, 100)))
+    with pytest.raises(
+        DamagedCheckpoint, match=r"job/sources/.* is empty, but positions are reserved.*restore='fresh'"
+    ):
+        JobStore(storage, "job").reservations.latest()
 
 
 def test_commit_markers_are_few_and_only_the_highest_counts(storage: CheckpointStorage) -> None:
