@@ -14,6 +14,7 @@ from cutwater.connectors.source import EndOfSplit, Source, SourceContext, SplitR
 from cutwater.errors import DataError
 from cutwater.flow.ids import CheckpointId
 from cutwater.operators.polars_arrow import fitted_table
+from cutwater.operators.user_code import user_error
 from cutwater.rows import shortened
 from cutwater.schema import arrow_schema
 from cutwater.subtask.ended_splits import EndedSplits, unpacked
@@ -161,8 +162,21 @@ class SourceInput:
 
     def _reader(self, split: _Split) -> SplitReader:
         if split.reader is None:
-            split.reader = self._source.open(split.split, split.position, self._ctx)
+            try:
+                split.reader = self._source.open(split.split, split.position, self._ctx)
+            except LookupError as error:
+                if split.position is None:
+                    raise
+                raise user_error(error, self._of_stored(split)) from error
         return split.reader
+
+    def _of_stored(self, split: _Split) -> str:
+        """A source that looks a split up and does not find it has most likely changed since."""
+        return (
+            f"source {self._ctx.uid!r}, open of split {shortened(split.split)}, which was stored with position "
+            f"{shortened(split.position)} (if the source has other splits now, start over with restore='fresh', or give it "
+            "another uid and allow_non_restored_state=True)"
+        )
 
     def positions(self) -> list[Json]:
         """After the last batch returned, one entry for each split, ended ones included, so that none is found anew."""

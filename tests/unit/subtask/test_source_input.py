@@ -242,3 +242,31 @@ def test_a_tuple_is_a_position_and_is_stored_as_a_list() -> None:
     source_input = SourceInput(Pairs(), CONTEXT, [{"split": 1, "position": None}])
     source_input.next(10, PATIENCE)
     assert source_input.positions() == [{"split": 1, "position": [4, {"part": [1, 2]}], "ended": False}]
+
+
+class ByName(cw.Source):
+    schema = "value long"
+    sizes: dict[str, int] = {"north": 3}  # noqa: RUF012 (never changed)
+
+    def splits(self) -> list[str]:
+        return list(self.sizes)
+
+    def open(self, split: str, position: int | None, ctx: SourceContext) -> CountingReader:
+        return CountingReader(self.sizes[split], position or 0)
+
+
+def test_a_stored_split_that_the_source_no_longer_has_is_named_with_what_to_do() -> None:
+    stored = SourceInput(ByName(), CONTEXT, [{"split": "south", "position": 2}])
+    with pytest.raises(cw.UserCodeError) as caught:
+        stored.next(10, PATIENCE)
+    assert str(caught.value).startswith(
+        "source 'numbers', open of split 'south', which was stored with position 2 (if the source has other splits now, start "
+        "over with restore='fresh', or give it another uid and allow_non_restored_state=True): "
+        "KeyError: 'south' at test_source_input.py:"
+    )
+
+
+def test_a_split_that_was_just_found_is_not_said_to_be_an_old_one() -> None:
+    found = SourceInput(ByName(), CONTEXT, [{"split": "south", "position": None}])
+    with pytest.raises(KeyError):
+        found.next(10, PATIENCE)
