@@ -391,3 +391,17 @@ def test_a_job_that_starts_from_the_checkpoint_of_another_commits_what_that_one_
 
     Scene(tmp_path, kind=FromPath, build=into(tmp_path / "new"), job="other").finish()
     assert wrote(tmp_path / "old") + wrote(tmp_path / "new") == list(range(RECORDS))
+
+
+def test_a_job_goes_on_in_the_mode_it_had_or_says_why_not(tmp_path: Path) -> None:
+    killed_behind_reservation(tmp_path, COUNTING)
+    with pytest.raises(RestoreError, match=r"was in mode='at_most_once', .* rows would be read again"):
+        StartedAgain(tmp_path, COUNTING)
+
+
+def test_a_job_with_a_checkpoint_does_not_go_on_at_most_once(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, build=COUNTING)
+    scene.trigger()
+    scene.step_until(lambda: bool(scene.store.completed()))
+    with pytest.raises(RestoreError, match=r"is to go on in mode='at_most_once', which restores none: rows would be"):
+        started_at_most_once(tmp_path, COUNTING)

@@ -142,6 +142,7 @@ class JobStore:
         *,
         all_sinks_idempotent: bool,
         on_damaged: OnDamaged,
+        at_most_once: bool = False,
         check_fit: Callable[[CompletedCheckpoint], object] = lambda _: None,
     ) -> StartFacts:
         """For ``choose_start``. A path is verified here and must pass ``check_fit``, which raises RestoreError: once it is
@@ -166,6 +167,8 @@ class JobStore:
             end=None if record is None else self._end_of(record),
             commit=self.commit_begun(),
             has_reservations=self.reservations.are_there(),
+            ran_at_most_once=self.reservations.begun(),
+            at_most_once=at_most_once,
             requested=requested,
             request_problem=problem,
             all_sinks_idempotent=all_sinks_idempotent,

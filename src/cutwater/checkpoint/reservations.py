@@ -50,6 +50,11 @@ class Reservations:
     def are_there(self) -> bool:
         return bool(self._names())
 
+    def begun(self) -> bool:
+        """Whether an attempt of this incarnation ran at most once."""
+        record = self._attempts.current()
+        return record is not None and any(True for _ in self._storage.list(self._layout.sources(record.incarnation)))
+
     def latest(self) -> dict[str, ReservedSource]:
         """By uid, with the latest reserved position of every split. Sources that nothing was emitted of are not among them."""
         names = self._names()

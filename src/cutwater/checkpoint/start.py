@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeVar
 
 from cutwater.checkpoint.attempts import Base
 from cutwater.checkpoint.completed import CompletedCheckpoint
@@ -43,6 +44,9 @@ class StartFacts:
     commit: CommitBegun | None = None
     base: Base | None = None
     has_reservations: bool = False
+    ran_at_most_once: bool = False
+    at_most_once: bool = False
+    """The mode that the last run had, and the one that is to start."""
     requested: CompletedCheckpoint | None = None
     request_problem: str | None = None
     all_sinks_idempotent: bool = False
@@ -80,6 +84,7 @@ class RefuseStart:
 
 
 Start = StartFresh | Resume | ContinueReserved | RefuseStart
+S = TypeVar("S", bound=Start | None)
 
 
 def choose_start(restore: str, facts: StartFacts) -> Start:
@@ -88,14 +93,29 @@ def choose_start(restore: str, facts: StartFacts) -> Start:
         case "fresh":
             return StartFresh("restore='fresh'")
         case "auto":
-            return _start_automatically(facts)
+            return _in_the_same_mode(_start_automatically(facts), facts)
         case "latest":
-            return _resume_latest(facts) or RefuseStart(
+            return _in_the_same_mode(_resume_latest(facts), facts) or RefuseStart(
                 f"restore='latest': job {facts.job!r} has no completed checkpoint in {facts.url}. "
                 f"Use restore='auto' to start over when there is none, or restore=<path>."
             )
         case path:
             return _start_from_path(path, facts)
+
+
+def _in_the_same_mode(start: S, facts: StartFacts) -> S | RefuseStart:
+    """What one mode keeps is not what the other goes on from: sources would begin again, and read everything twice."""
+    if facts.at_most_once == facts.ran_at_most_once or not isinstance(start, Resume | ContinueReserved):
+        return start
+    kept = (
+        "in mode='at_most_once', which keeps no state, and is to go on with state"
+        if facts.ran_at_most_once
+        else "with state, and is to go on in mode='at_most_once', which restores none"
+    )
+    return RefuseStart(
+        f"The last run of job {facts.job!r} in {facts.url} was {kept}: rows would be read again. "
+        f"Use the mode it had, or start over with restore='fresh'."
+    )
 
 
 def _start_automatically(facts: StartFacts) -> Start:

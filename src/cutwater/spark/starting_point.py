@@ -54,6 +54,7 @@ class StartingPoint:
             restore,
             all_sinks_idempotent=self._definition.all_sinks_idempotent,
             on_damaged=on_damaged,  # type: ignore[arg-type]  # the enum's values are the literals
+            at_most_once=self._reserves,
             check_fit=lambda found: check_fit(
                 self._definition, found, allow_non_restored_state=self._allow_non_restored_state
             ),

@@ -40,9 +40,10 @@ def running(storage: CheckpointStorage) -> JobStore:
     return store
 
 
-def start(storage: CheckpointStorage, restore: str = "auto") -> object:
+def start(storage: CheckpointStorage, restore: str = "auto", *, at_most_once: bool = False) -> object:
     store = JobStore(storage, "job")
-    return choose_start(restore, store.facts(restore, all_sinks_idempotent=False, on_damaged="fail"))
+    facts = store.facts(restore, all_sinks_idempotent=False, on_damaged="fail", at_most_once=at_most_once)
+    return choose_start(restore, facts)
 
 
 def find(store: JobStore) -> object:
@@ -269,11 +270,12 @@ def latest(storage: CheckpointStorage) -> list[object]:
 def test_a_job_with_reserved_positions_goes_on_behind_them(storage: CheckpointStorage) -> None:
     store = running(storage)
     store.reservations.begin(reserving(0))
-    assert isinstance(start(storage), StartFresh), "nothing was read yet"
+    assert isinstance(start(storage, at_most_once=True), StartFresh), "nothing was read yet"
     store.reservations.store("src", 0, 1, [{"split": 0, "position": 10}])
-    assert start(storage) == ContinueReserved()
+    assert start(storage, at_most_once=True) == ContinueReserved()
+    assert isinstance(start(storage), RefuseStart), "another mode would read it again"
     store.mark_ended(RunEnd.FINISHED)
-    assert isinstance(start(storage), StartFresh)
+    assert isinstance(start(storage, at_most_once=True), StartFresh)
 
 
 def test_a_path_of_another_job_makes_a_new_incarnation_which_restarts_from_the_path(

@@ -3,7 +3,16 @@ from dataclasses import replace
 import pytest
 
 from cutwater.checkpoint.attempts import Base
-from cutwater.checkpoint.start import CommitBegun, RefuseStart, Resume, RunEnd, StartFacts, StartFresh, choose_start
+from cutwater.checkpoint.start import (
+    CommitBegun,
+    ContinueReserved,
+    RefuseStart,
+    Resume,
+    RunEnd,
+    StartFacts,
+    StartFresh,
+    choose_start,
+)
 from cutwater.flow.ids import CheckpointId
 from tests.unit.checkpoint.checkpoints import completed
 
@@ -83,3 +92,20 @@ def test_going_back_remembers_what_stays_committed_so_that_nobody_goes_behind_it
     nothing = choose_start("/c/job/chk-2", replace(CRASHED, requested=wanted))
     assert isinstance(nothing, Resume)
     assert nothing.committed is None
+
+
+@pytest.mark.parametrize("restore", ["auto", "latest"])
+@pytest.mark.parametrize("at_most_once", [True, False])
+def test_a_job_does_not_go_on_in_a_mode_that_would_read_its_rows_again(restore: str, *, at_most_once: bool) -> None:
+    other = replace(CRASHED, ran_at_most_once=not at_most_once, at_most_once=at_most_once)
+    refused = choose_start(restore, other)
+    assert isinstance(refused, RefuseStart)
+    assert "mode='at_most_once'" in refused.reason and "restore='fresh'" in refused.reason
+    assert isinstance(choose_start("fresh", other), StartFresh)
+    assert choose_start(restore, replace(other, ran_at_most_once=at_most_once)) == Resume(TWO)
+
+
+def test_reservations_alone_are_no_start_for_a_job_with_state() -> None:
+    reserved = replace(CRASHED, completed=(), has_reservations=True, ran_at_most_once=True)
+    assert isinstance(choose_start("auto", reserved), RefuseStart)
+    assert choose_start("auto", replace(reserved, at_most_once=True)) == ContinueReserved()
