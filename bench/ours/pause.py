@@ -68,7 +68,9 @@ class Window:
         return sum(int(log[self._inside(log), 1].sum()) for log in logs)
 
     def longest_hole_ms(self, logs: list[np.ndarray]) -> float:
-        return max(float(np.diff(log[self._inside(log), 0], prepend=self.began).max(initial=0)) for log in logs) / 1e3
+        """Of any subtask; a hole at the edge counts as far as it lies in the window."""
+        edges = {"prepend": self.began, "append": self.ended}
+        return max(float(np.diff(log[self._inside(log), 0], **edges).max()) for log in logs) / 1e3
 
     def _inside(self, log: np.ndarray) -> np.ndarray:
         return (log[:, 0] >= self.began) & (log[:, 0] < self.ended)

@@ -8,10 +8,19 @@ from collections.abc import Sequence
 
 import pytest
 
+from cutwater.control.messages import (
+    AbortCheckpoint,
+    AssignSplits,
+    PauseChannel,
+    ResumeChannel,
+    TriggerCheckpoint,
+)
+from cutwater.flow.ids import CheckpointId
 from cutwater.subtask.intake import Intake
 from cutwater.subtask.limits import FlowLimits
 from cutwater.subtask.mailbox import Mailbox
 from cutwater.subtask.operator_subtask import OperatorSubtask
+from cutwater.subtask.source_subtask import SourceSubtask
 from cutwater.testing.simulation import Action
 from tests.simulation.world import Setting, World, run_to_the_end
 
@@ -100,3 +109,31 @@ def test_rule_12_broken_a_sender_that_does_not_pause_is_caught(monkeypatch: pyte
     with pytest.raises(AssertionError, match="a channel held"):
         for seed in range(6):
             watched(seed).check_bounds()
+
+
+@pytest.fixture
+def source() -> SourceSubtask:
+    """One that reads."""
+    world = World(Setting("two sources", seed=1, crashes=0))
+    for _ in range(30):
+        world.step()
+    return next(each for each in world.subtasks.values() if isinstance(each, SourceSubtask))
+
+
+def test_a_source_does_not_stand_still_for_a_checkpoint_that_was_given_up_meanwhile(source: SourceSubtask) -> None:
+    source.on_message(TriggerCheckpoint(CheckpointId(90), 0.0, unaligned=False, savepoint=False, stop=True))
+    taken = source.mailbox.take_trigger()
+    assert taken is not None
+    source.on_message(AbortCheckpoint(CheckpointId(90), "timeout"))
+    for _ in source._on_trigger(taken):
+        pass
+    assert source._stopped_behind is None, "nobody would tell it to go on"
+
+
+def test_a_paused_source_rests_though_it_was_given_new_splits(source: SourceSubtask) -> None:
+    channel = next(iter(source._outputs.channels))
+    source.on_message(PauseChannel(channel))
+    source.on_message(AssignSplits("x", ({"split": {"f": 1}, "position": None},)))
+    assert not source.has_work(), "a loop that must not read would turn for nothing"
+    source.on_message(ResumeChannel(channel))
+    assert source.has_work()

@@ -13,6 +13,8 @@ import json
 import threading
 import time
 
+import psutil
+
 import cutwater as cw
 from cutwater.checkpoint.job_store import JobStore
 from cutwater.spark import session
@@ -90,6 +92,12 @@ try:
     job.wait("60s")
 except cw.JobFailed as failure:
     told["stopped"] = str(failure)
+
+told["after the stop"] = len(pipeline(2).execute("after the stop").rows("out"))
+(java,) = [child for child in psutil.Process().children() if "java" in child.name()]
+java.kill()
+java.wait()
+told["dead"] = refusal(lambda: pipeline(2).start("without java"))
 print(json.dumps(told))
 """
 
@@ -131,9 +139,16 @@ def test_a_session_that_was_given_out_stays(told: dict[str, object]) -> None:
 
 
 def test_a_job_whose_session_was_stopped_says_so_and_restarts_nothing(told: dict[str, object]) -> None:
-    first, second = str(told["stopped"]).splitlines()[:2]
-    assert first.startswith("Spark: ") or "numbers[0]" in first
-    assert second == "No restart: the Spark session was stopped. Start the job again, on a new one."
+    first, second, third = str(told["stopped"]).splitlines()[:3]
+    assert first == "The Spark session was stopped, or its Java process ended, while the job ran on it."
+    assert second == "No restart: start the job again, on a new session."
+    assert third.startswith("Its attempt saw: ")
+    assert told["after the stop"] == 5
+
+
+def test_without_its_java_process_a_program_is_told_to_start_anew(told: dict[str, object]) -> None:
+    assert "The Java process of this program's Spark session has ended" in str(told["dead"])
+    assert "in a new Python process" in str(told["dead"])
 
 
 def test_a_streaming_dataframe_is_refused_with_the_way_out(told: dict[str, object]) -> None:

@@ -225,7 +225,9 @@ class SparkRunner(threading.Thread):
         if cause.permanent:
             raise _job_failed(cause, "No restart: another attempt would fail in the same way.")
         if was_stopped(self._spark):
-            raise _job_failed(cause, "No restart: the Spark session was stopped. Start the job again, on a new one.")
+            stopped = "The Spark session was stopped, or its Java process ended, while the job ran on it."
+            consequence = f"No restart: start the job again, on a new session.\nIts attempt saw: {cause.message}"
+            raise _job_failed(RootCause(stopped, cause.trace), consequence)
         decision = self._definition.restart.next_restart(self._failures, time.monotonic(), random.random)
         match decision:
             case GiveUp(reason):

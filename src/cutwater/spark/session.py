@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import psutil
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -114,7 +115,14 @@ def _has_active_jobs(session: SparkSession) -> bool:
 def _active() -> SparkSession | None:
     """Spark knows the active session by thread; another thread's is as good, unless its context was stopped under it."""
     last = SparkSession._instantiatedSession
-    return SparkSession.getActiveSession() or (last if last is not None and last._sc._jsc is not None else None)
+    try:
+        active = SparkSession.getActiveSession()
+    except (Py4JError, OSError) as error:
+        raise PlanError(
+            "The Java process of this program's Spark session has ended, and PySpark starts no second one. "
+            "Start the job again in a new Python process: it goes on where it was."
+        ) from error
+    return active or (last if last is not None and last._sc._jsc is not None else None)
 
 
 def _start(slots_needed: int) -> SparkSession:

@@ -116,7 +116,16 @@ class Mailbox:
 
     @property
     def pending(self) -> bool:
-        return bool(self._triggers or self._splits or self._stop or self._failure)
+        """What the loop looks at in any case."""
+        return bool(self._triggers or self._failure)
+
+    @property
+    def has_errands(self) -> bool:
+        """What a source looks at when it goes on reading."""
+        return bool(self._splits or self._stop)
+
+    def is_aborted(self, checkpoint: CheckpointId) -> bool:
+        return checkpoint in self._aborted
 
     @property
     def has_completed(self) -> bool:

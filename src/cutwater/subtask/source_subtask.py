@@ -61,14 +61,18 @@ class SourceSubtask(Subtask):
             return True
         if self._paused():
             return False
-        may_begin = self.mailbox.started and not self._begun and not self._ended
+        reads = self.mailbox.started and not self._ended
+        may_go_on = reads and (not self._begun or self.mailbox.has_errands)
         is_stored = bool(self._reserved) and self.mailbox.stored_reservation >= self._reservation
         must_tell = self._ended and self._begun and self.mailbox.has_completed and self._input.has_open_readers
-        return may_begin or is_stored or must_tell or self._stands_still
+        return may_go_on or is_stored or must_tell or self._stands_still
 
     def _on_trigger(self, trigger: TriggerCheckpoint) -> Iterator[Step]:
         if trigger.stop or self._setup.stop_the_world:
-            self._stopped_behind = trigger.checkpoint
+            with self.mailbox.changed:
+                # It may have been given up since it was taken: then nobody will say to go on.
+                if not self.mailbox.is_aborted(trigger.checkpoint):
+                    self._stopped_behind = trigger.checkpoint
         yield from self._cut(trigger.checkpoint, trigger.triggered_at, self._clock.wall(), 0.0)
 
     def _source_snapshot(self, checkpoint: CheckpointId) -> dict[str, OperatorSnapshot]:
