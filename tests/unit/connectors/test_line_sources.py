@@ -5,8 +5,9 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,55 @@ def test_csv_lines_with_wrong_columns_values_or_quotes_are_named(tmp_path: Path)
     ]
 
 
+def test_a_moment_without_a_zone_is_one_of_utc_in_csv_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_blocks, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(input_files, "SPLIT_BYTES", 1000)
+    utc = partial(datetime, tzinfo=UTC)
+    path = tmp_path / "a.csv"
+    moments = {
+        "2024-01-02 03:04:05": utc(2024, 1, 2, 3, 4, 5),
+        "2024-01-02T03:04:05Z": utc(2024, 1, 2, 3, 4, 5),
+        "2024-01-02": utc(2024, 1, 2),
+        "2024-01-02 03:04:05.25+02:00": utc(2024, 1, 2, 1, 4, 5, 250000),
+        "2024-01-02 03:04": utc(2024, 1, 2, 3, 4),
+        "2024-01-02 03:04:05-0130": utc(2024, 1, 2, 4, 34, 5),
+        "2024-01-02T03-01": utc(2024, 1, 2, 4),
+        "": None,
+        "nope": None,
+        "2024-01-02 03:04:05 Rome": None,
+    }
+    path.write_text("n,t\n" + "".join(f"{n},{text}\n" for n, text in enumerate(moments)))
+    for declared in ("t timestamp, n long", pa.schema([("t", pa.timestamp("ms", "Europe/Berlin")), ("n", pa.int64())])):
+        source = csv_files(path, declared, on_error="side")
+        read = [read_split(source, split) for split in source.splits()]
+        rows, side = [row for rows, _ in read for row in rows], [each for _, side in read for each in side]
+        assert [(row["n"], row["t"]) for row in rows] == list(enumerate(moments.values()))[:8]
+        assert [(each["line"], each["text"]) for each in side] == [(10, "8,nope"), (11, "9,2024-01-02 03:04:05 Rome")]
+
+
+def test_a_malformed_csv_line_is_told_with_its_line_column_and_value(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    types = {
+        "at": "timestamp",
+        "local": "timestamp_ntz",
+        "on": "date",
+        "n": "long",
+        "x": "decimal(5,1)",
+        "b": "boolean",
+    }
+    sound = {"at": "2024-01-02", "local": "2024-01-02", "on": "2024-01-02", "n": "1", "x": "1.5", "b": "true"}
+    for column in types:
+        bad = "1.55" if column == "x" else "nope"
+        path.write_text(f"more,{','.join(types)}\n" + f"m,{','.join(sound.values())}\n" * 3, encoding="utf-8")
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"m,{','.join({**sound, column: bad}.values())}\n")
+        with pytest.raises(DataError, match=rf"a\.csv, line 5: column '{column}': '{bad}' is no [a-z]+[^#]*\n"):
+            read_all(csv_files(path, ", ".join(f"{name} {type}" for name, type in types.items())))
+    path.write_text("n,w\n1,a\n2,b,c\n")
+    with pytest.raises(DataError, match=r"a\.csv, line 3: 3 columns instead of 2\n"):
+        read_all(csv_files(path, "n long, w string"))
+
+
 def test_a_wrong_csv_header_fails_the_job_or_rules_out_the_file(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("m,w\n" + "1,a\n" * 30)
@@ -205,7 +255,7 @@ def test_json_reads_dates_times_decimals_and_nested_values(tmp_path: Path) -> No
     schema = "d date, t timestamp, x decimal(10,2), s struct<day:date>, l array<long>"
     (row,) = read_all(json_files(tmp_path / "a.json", schema))
     assert row["d"] == date(2024, 2, 29)
-    assert row["t"] == datetime(2024, 1, 1, 10, tzinfo=timezone.utc)  # noqa: UP017
+    assert row["t"] == datetime(2024, 1, 1, 10, tzinfo=UTC)
     assert (row["x"], row["s"], row["l"]) == (Decimal("1.50"), {"day": date(2024, 1, 2)}, [1, None])
 
 
