@@ -96,8 +96,7 @@ class Checkpointing:
         if pause is not None:
             concurrent = 1
         for name, flag in (("unaligned", unaligned), ("stop_the_world", stop_the_world)):
-            if not isinstance(flag, bool):
-                raise ConfigError(f"{name}={flag!r}: allowed are True and False.")
+            check_flag(name, flag)
         _refuse_impossible_cuts(chosen_mode, concurrent, unaligned=unaligned, aligned_timeout=aligned_timeout)
         values: dict[str, object] = {
             "interval": parse_duration("interval", interval),
@@ -116,6 +115,12 @@ class Checkpointing:
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
+
+
+def check_flag(argument: str, value: object) -> None:
+    """``"no"`` is true to Python; to whoever wrote it, it is not."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{argument}={value!r}: allowed are True and False.")
 
 
 def _refuse_impossible_cuts(mode: CheckpointMode, concurrent: int, *, unaligned: bool, aligned_timeout: object) -> None:
@@ -139,7 +144,7 @@ def _storage(value: object) -> Storage:
     match value:
         case MemoryStorageSetting():
             return value
-        case "memory":
+        case str("memory"):
             return memory_storage()
         case str() if _STORAGE_URL.fullmatch(value):
             if value[:5].lower() == "file:":
@@ -166,8 +171,9 @@ def _whole_number(argument: str, value: object, *, at_least: int) -> int:
 
 
 def _choice(argument: str, value: object, choices: type[_Choice]) -> _Choice:
+    # What is no text may compare in its own way: an expression of Polars is neither equal nor unequal to anything.
     for choice in choices:
-        if value == choice:
+        if isinstance(value, str) and value == choice:
             return choice
     allowed = ", ".join(repr(choice.value) for choice in choices)
     raise ConfigError(f"{argument}={value!r}: allowed are {allowed}.")

@@ -11,7 +11,7 @@ from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.statistics import CheckpointHistory
 from cutwater.checkpoint.storage import CheckpointStorage
 from cutwater.checkpoint.storage_url import open_storage
-from cutwater.config import Checkpointing, MemoryStorageSetting
+from cutwater.config import Checkpointing, MemoryStorageSetting, check_flag
 from cutwater.connectors.collect import Collect
 from cutwater.connectors.source import Source
 from cutwater.connectors.spark_table import SparkTable, is_dataframe
@@ -178,6 +178,8 @@ class Environment:
         allow_non_restored_state: bool = False,
     ) -> Job:
         """Start the job and return its handle. A plan that cannot run says why here, before anything starts."""
+        check_flag("claim", claim)
+        check_flag("allow_non_restored_state", allow_non_restored_state)
         if claim:
             raise ConfigError(
                 "claim=True: taking over the files of a restored path is not supported yet; leave it out."

@@ -1,6 +1,7 @@
 import dataclasses
 from datetime import timedelta
 
+import polars as pl
 import pytest
 
 from cutwater.byte_size import parse_byte_size
@@ -85,6 +86,11 @@ def test_memory_is_short_for_memory_storage_of_five_megabytes():
         ({"retain": "2"}, "retain='2'", "at least 1"),
         ({"on_cancel": "keep"}, "on_cancel='keep'", "'retain', 'delete'"),
         ({"on_damaged": []}, "on_damaged=[]", "'fail', 'fallback'"),
+        ({"storage": pl.col("a")}, "storage=<Expr", "'memory'"),
+        ({"mode": pl.col("a")}, "mode=<Expr", "'exactly_once'"),
+        ({"on_cancel": pl.col("a")}, "on_cancel=<Expr", "'retain', 'delete'"),
+        ({"on_damaged": pl.col("a")}, "on_damaged=<Expr", "'fail', 'fallback'"),
+        ({"unaligned": pl.col("a")}, "unaligned=<Expr", "True and False"),
     ],
 )
 def test_a_wrong_argument_is_refused_at_the_call_by_name_value_and_what_is_allowed(wrong, named, allowed):

@@ -177,9 +177,9 @@ def test_a_wrong_verb_is_refused_where_it_is_written(verb: Callable[[cw.Stream],
     assert message in str(refused.value)
 
 
-def refusal(env: cw.Environment, name: str = "job", restore: Any = "auto") -> str:
+def refusal(env: cw.Environment, name: str = "job", restore: Any = "auto", **more: Any) -> str:
     with pytest.raises(cw.ConfigError) as refused:
-        env.start(name, restore)
+        env.start(name, restore, **more)
     return str(refused.value)
 
 
@@ -218,7 +218,19 @@ def test_a_function_that_cannot_be_sent_to_the_workers_is_refused_with_its_opera
     assert told.endswith("Open connections, locks and files inside open(), not before the job starts.")
 
 
-@pytest.mark.parametrize("restore", ["", None, 3])
+@pytest.mark.parametrize("argument", ["claim", "allow_non_restored_state"])
+@pytest.mark.parametrize("value", ["no", 0, 1, None, pl.col("n")])
+def test_what_a_restore_may_do_is_said_by_true_or_false_alone(argument: str, value: Any) -> None:
+    env = cw.Environment()
+    stream(env).collect("out")
+    told = f"{argument}={value!r}: allowed are True and False."
+    assert refusal(env, **{argument: value}) == told
+    with pytest.raises(cw.ConfigError) as refused:
+        env.execute("job", **{argument: value})
+    assert str(refused.value) == told
+
+
+@pytest.mark.parametrize("restore", ["", None, 3, pl.col("n")])
 def test_restore_must_be_a_word_or_a_path(restore: Any) -> None:
     env = cw.Environment()
     stream(env).collect("out")
