@@ -37,17 +37,20 @@ class OnError(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """One record that could not be read. ``line`` counts from 1 in the file."""
+    """What could not be read. ``line`` counts from 1 in the file; where there are no lines, ``error`` says which part."""
 
     file: str
-    line: int
+    line: int | None
     text: str
     error: str
 
     def as_error(self, where: str) -> DataError:
-        shown = self.text if len(self.text) <= SHOWN_CHARACTERS else self.text[:SHOWN_CHARACTERS] + "..."
+        told = f"{self.file}: {self.error}"
+        if self.line is not None:
+            shown = self.text if len(self.text) <= SHOWN_CHARACTERS else self.text[:SHOWN_CHARACTERS] + "..."
+            told = f"{self.file}, line {self.line}: {self.error}\n    {shown}"
         return DataError(
-            f"{where}: {self.file}, line {self.line}: {self.error}\n    {shown}\n"
+            f"{where}: {told}\n"
             'Correct the file, or pass on_error="skip" to drop what cannot be read, '
             'or on_error="side" to get it from side_output("malformed").'
         )

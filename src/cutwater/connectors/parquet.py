@@ -156,8 +156,10 @@ class ParquetReader(SplitReader):
 
     def _pass_over(self, error: Exception) -> None:
         """What cannot be opened is passed over whole, what cannot be decoded with the rest of its row group."""
-        unit = "the file" if self._file is None else f"row group {self._group} from row {self._row} on"
-        record = Malformed(self._path, self._row + 1, unit, f"{unit} cannot be read: {error}")
+        unit = "the file" if self._file is None else f"row group {self._group}"
+        if self._row:
+            unit += f" from row {self._row} on"
+        record = Malformed(self._path, None, unit, f"{unit} cannot be read: {error}")
         if self._on_error is OnError.FAIL:
             raise record.as_error("parquet_files") from error
         if self._on_error is OnError.SIDE:

@@ -96,6 +96,17 @@ def test_a_file_without_a_column_of_the_schema_is_refused(tmp_path: Path) -> Non
         read_all(parquet_files(tmp_path, "n long, m string"))
 
 
+def test_an_error_says_once_what_cannot_be_read_and_speaks_of_no_lines(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": ["one"]}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"a\.parquet: row group 0 cannot be read: ") as caught:
+        read_all(parquet_files(tmp_path, "n long"))
+    assert str(caught.value).count("row group") == 1
+    assert "line" not in str(caught.value)
+    source = parquet_files(tmp_path, "n long", on_error="side")
+    ((_, (record,)),) = [read_split(source, split) for split in source.splits()]
+    assert (record["line"], record["text"]) == (None, "row group 0")
+
+
 def test_the_schema_chooses_and_converts_columns(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", [1])
     assert read_all(parquet_files(tmp_path, "n double")) == [{"n": 1.0}]
