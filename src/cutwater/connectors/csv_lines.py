@@ -16,7 +16,7 @@ from cutwater.errors import ConfigError, SchemaError
 from cutwater.schema import SchemaLike, arrow_schema, missing_column
 
 QUOTE: Final = ord('"')
-_ZONE_AT_END: Final = r":.*(Z|[+-]\d\d(:?\d\d)?)$|[T ]\d\d(Z|[+-]\d\d(:?\d\d)?)$"
+_ZONE_AT_END: Final = r"(Z|[T ].*[+-]\d\d(:?\d\d)?)$"
 _COLUMN_OF_FAULT: Final = re.compile(r"In CSV column #(\d+): ")
 _COLUMNS_FOUND: Final = re.compile(r"Expected (\d+) columns, got (\d+)")
 
