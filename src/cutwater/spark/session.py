@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from cutwater.errors import ConfigError, PlanError
 from cutwater.spark.master import Tasks, refuse_silent, tasks_of
-from cutwater.spark.settings import DEFAULT_SLOTS, check_session, spark_conf
+from cutwater.spark.settings import DEFAULT_SLOTS, HOW_TO_MAKE_A_SESSION, check_session, spark_conf
 from cutwater.spark.slots import total_slots
 from cutwater.spark.spark_errors import cause_in
 
@@ -212,13 +212,11 @@ def refuse_unfit(spark: object) -> None:
     """Before anything starts: is this a session, and does it have the settings that jobs need?"""
     if not isinstance(spark, SparkSession):
         raise ConfigError(
-            f"spark={spark!r} is no SparkSession: pass SparkSession.builder.config(conf=cw.spark_conf(...)).getOrCreate(), "
-            f"or leave it out to get a local one."
+            f"spark={spark!r} is no SparkSession: pass {HOW_TO_MAKE_A_SESSION}, or leave it out to get a local one."
         )
     problems = check_session(spark)
     if problems:
         told = "".join(f"\n  - {problem}" for problem in problems)
         raise PlanError(
-            f"This Spark session cannot run Cutwater jobs:{told}\n"
-            f"Make the session with SparkSession.builder.config(conf=cw.spark_conf(...)).getOrCreate()."
+            f"This Spark session cannot run Cutwater jobs:{told}\nMake the session with {HOW_TO_MAKE_A_SESSION}."
         )

@@ -1,5 +1,6 @@
 """The Spark settings that Cutwater needs, and what is wrong with a session that lacks them."""
 
+import math
 import os
 import sys
 from typing import Final
@@ -8,6 +9,7 @@ from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from cutwater.errors import ConfigError
+from cutwater.schema import did_you_mean
 from cutwater.spark.master import Tasks, checked_master, repeats_tasks, tasks_of
 
 SUPPORTED_SPARK: Final = "4.3."
@@ -46,6 +48,8 @@ ON_CLUSTERS: Final = {
 }
 """A frozen executor is seen after 24 s instead of 130. In local mode there is none, only a busy machine to be patient with."""
 
+HOW_TO_MAKE_A_SESSION: Final = "SparkSession.builder.config(conf=cw.spark_conf(...)).getOrCreate()"
+
 _WHY = {
     "spark.sql.adaptive.enabled": "adaptive execution would re-plan the running stages",
     "spark.task.maxFailures": "Spark must not repeat a task by itself: a repeated subtask would be a second one",
@@ -60,7 +64,7 @@ _WHY = {
 
 
 def spark_conf(master: str | None = None, slots: int | None = None, **conf: str | bool | float) -> SparkConf:
-    """The settings a session needs. ``slots`` sizes a local master; keyword arguments may write ``_`` for ``.``.
+    """The settings a session needs. ``slots`` sizes a local master; ``spark_executor_cores=2`` is ``spark.executor.cores``.
 
     ``SparkSession.builder.config(conf=cw.spark_conf("spark://host:7077"))`` makes a session for a cluster.
     """
@@ -76,8 +80,8 @@ def spark_conf(master: str | None = None, slots: int | None = None, **conf: str 
     for key, value in {**frozen, **RECOMMENDED, **REQUIRED}.items():
         result.set(key, value)
     for name, own in conf.items():
-        dotted = name if name.startswith("spark.") else f"spark.{name.replace('_', '.').removeprefix('spark.')}"
-        result.set(dotted, _in_sparks_words(own))
+        key = _key(name, own)
+        result.set(key, _in_sparks_words(key, own))
     return result
 
 
@@ -88,8 +92,28 @@ def _check(master: object, slots: object) -> None:
         checked_master(master)
 
 
-def _in_sparks_words(value: str | bool | float) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _key(name: str, value: object) -> str:
+    """A misspelt argument must not become a setting that nobody reads."""
+    key = name if name.startswith("spark.") else name.replace("_", ".")
+    if not key.startswith("spark."):
+        raise ConfigError(
+            f"{name}={value!r}{did_you_mean(name, ('master', 'slots'))}: a setting of Spark's begins with spark. "
+            f'Write spark_{name.replace(".", "_")}={value!r} or **{{"spark.{key}": {value!r}}}.'
+        )
+    if key == "spark.":
+        raise ConfigError(f"{name!r}={value!r}: the name of a setting is missing behind {name}")
+    return key
+
+
+def _in_sparks_words(key: str, value: object) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case str() | int():
+            return str(value)
+        case float() if math.isfinite(value):
+            return str(value)
+    raise ConfigError(f"{key}={value!r}: a text, a number, True or False is needed; leave it out to keep Spark's own.")
 
 
 def _use_this_python() -> None:
@@ -116,6 +140,8 @@ def wants_protected_network(spark: SparkSession) -> bool:
 
 def check_session(spark: SparkSession) -> list[str]:
     """What keeps jobs from running on this session: one sentence each, with the setting that would do. Empty: nothing."""
+    if not isinstance(spark, SparkSession):
+        raise ConfigError(f"spark={spark!r} is no SparkSession: pass {HOW_TO_MAKE_A_SESSION}.")
     problems = []
     if not spark.version.startswith(SUPPORTED_SPARK):
         problems.append(f"Spark {spark.version} is running; Cutwater needs Spark 4.3 (pip install pyspark==4.3.0).")
