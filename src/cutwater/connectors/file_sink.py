@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from cutwater.connectors.disk import Disk
 from cutwater.connectors.file_formats import CsvFormat, FileFormat, FileWriter, JsonFormat, ParquetFormat
-from cutwater.connectors.input_files import local_path
+from cutwater.connectors.input_files import LONGEST_NAME_BYTES, local_path, refuse_too_long
 from cutwater.connectors.manifest import was_committed, write_manifest
 from cutwater.connectors.partitions import split_by
 from cutwater.connectors.sink import Json, SinkContext, TwoPhaseCommitSink
@@ -87,6 +87,12 @@ class FileSink(TwoPhaseCommitSink):
         self._disk = disk or Disk()
         self._unprepared: set[Transaction] = set()
         target = self._staging.target
+        refuse_too_long(str(target), name)
+        if (excess := len(os.fsencode(self._staging.root.name)) - LONGEST_NAME_BYTES) > 0:
+            raise ConfigError(
+                f"{name}: path={os.fspath(path)!r}; a name is needed that is {excess} bytes shorter, as files are staged "
+                f"beside it in {self._staging.root.name}"
+            )
         if target == target.parent:
             raise ConfigError(
                 f"{name}: path={os.fspath(path)!r}; a folder is needed that has a parent to stage files in"

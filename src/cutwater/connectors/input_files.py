@@ -12,6 +12,9 @@ from cutwater.errors import ConfigError, DataError
 
 SPLIT_BYTES = 64 << 20
 SMALLEST_SPLIT_BYTES = 4 << 20
+LONGEST_NAME_BYTES = 255
+LONGEST_PATH_BYTES = 4095
+"""What Linux takes."""
 COMPRESSED = (".gz", ".bz2", ".zst", ".xz", ".snappy", ".lz4")
 
 
@@ -33,6 +36,8 @@ class InputFiles:
         self.watch = checked_flag(where, "watch", watch)
         self.path = local_path(path, where)
         self._is_glob = glob.has_magic(self.path) and not os.path.exists(self.path)
+        if not self._is_glob:
+            refuse_too_long(self.path, where)
         if watch:
             return
         if self._is_glob and not self.found():
@@ -76,14 +81,40 @@ def local_path(path: object, where: str, *, needed: str = "a file, a folder or a
     scheme, colon, rest = text.partition(":")
     if colon and scheme == "file":
         text = "/" + rest.lstrip("/") if rest.startswith("/") else rest
+        if not text:
+            raise ConfigError(f"{where}: path={path!r} names nothing behind file:; {needed} is needed")
     elif colon and rest.startswith("//"):
         raise ConfigError(f"{where}: {text}: only local and mounted paths can be used, not {scheme}://")
+    if "\0" in text or not _is_encodable(text):
+        raise ConfigError(f"{where}: path={path!r} holds a character that no path can; {needed} is needed")
     return os.path.abspath(os.path.expanduser(text))
+
+
+def refuse_too_long(path: str, where: str) -> None:
+    """``path``, or a folder on the way to it: it can be neither looked for nor created."""
+    whole = os.fsencode(path)
+    longest = max(whole.split(b"/"), key=len)
+    for what, length, limit in (
+        (f"the name {os.fsdecode(longest[:20])}...", len(longest), LONGEST_NAME_BYTES),
+        ("it", len(whole), LONGEST_PATH_BYTES),
+    ):
+        if length > limit:
+            raise ConfigError(
+                f"{where}: path={path[:60]!r}...: {what} has {length} bytes; at most {limit} are possible"
+            )
 
 
 def refuse_compressed(path: str, where: str) -> None:
     if path.endswith(COMPRESSED):
         raise DataError(f"{where}: {path} is compressed, so it has no positions to resume from; unpack it first")
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _matched(root: str) -> list[str]:

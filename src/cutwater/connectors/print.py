@@ -6,10 +6,13 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from cutwater.connectors.sink import PlainSink, SinkContext
+from cutwater.errors import ConfigError
 
 
 def print_sink(prefix: str = "") -> "PrintSink":
     """One line per row, like ``word=the, n=3``."""
+    if not isinstance(prefix, str):
+        raise ConfigError(f"print_sink: prefix={prefix!r}; a string is needed")
     return PrintSink(prefix)
 
 

@@ -44,8 +44,12 @@ class SocketSource(Source):
 
 
 def _checked_host(host: object) -> str:
-    if not isinstance(host, str) or not host:
+    if not isinstance(host, str) or not host or "\0" in host:
         raise ConfigError(f"socket: host={host!r}; a name or an address is needed")
+    try:
+        host.encode("idna")  # as whoever looks it up does
+    except UnicodeError as error:
+        raise ConfigError(f"socket: host={host!r} is no name or address: {error.__cause__ or error}") from None
     return host
 
 

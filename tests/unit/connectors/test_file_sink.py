@@ -294,3 +294,16 @@ def test_what_cannot_work_is_refused_before_anything_starts(tmp_path: Path) -> N
         csv_sink(tmp_path / "out").check(pa.schema([("b", pa.binary())]))
     with pytest.raises(ConfigError, match="both must be writable"):
         parquet_sink(tmp_path / "file" / "out").check(SCHEMA)
+
+
+@pytest.mark.parametrize("make", [parquet_sink, json_sink, csv_sink])
+@pytest.mark.parametrize("path", ["x" * 246, "x" * 300 + "/out", "x/" * 3000, "a\0b", "file:", ""])
+def test_what_can_be_no_folder_is_refused_at_the_call(make: Any, path: str) -> None:
+    with pytest.raises(ConfigError, match=f"{make.__name__}: path="):
+        make(path)
+
+
+def test_the_longest_name_of_a_folder_can_be_staged_beside(tmp_path: Path) -> None:
+    sink = parquet_sink(tmp_path / ("x" * 245))
+    sink.commit(prepared(sink, context(), 1, [{"n": 1, "word": "a"}]))
+    assert read_all(parquet_files(tmp_path / ("x" * 245))) == [{"n": 1, "word": "a"}]

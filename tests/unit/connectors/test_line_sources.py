@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from cutwater.connectors import input_files, line_blocks
 from cutwater.connectors.csv_lines import csv_files
 from cutwater.connectors.json_lines import json_files
+from cutwater.connectors.parquet import parquet_files
 from cutwater.connectors.source import END
 from cutwater.connectors.text import text_files
 from cutwater.errors import ConfigError, DataError
@@ -399,6 +400,30 @@ def test_a_missing_path_and_an_empty_glob_are_refused_at_the_call(tmp_path: Path
         json_files(tmp_path, "m map<string,long>")
     with pytest.raises(ConfigError, match="CSV cannot hold"):
         csv_files(tmp_path, "l array<long>")
+
+
+@pytest.mark.parametrize("watch", [False, True])
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("file:", "names nothing"),
+        ("", "is needed"),
+        ("a\0b", "no path can"),
+        ("\ud800", "no path can"),
+        ("x" * 256, "256 bytes"),
+        ("ü" * 128 + "/a", "256 bytes"),
+        ("x/" * 3000, "at most 4095"),
+    ],
+)
+def test_what_can_be_no_path_is_refused_at_the_call(path: str, told: str, watch: bool) -> None:
+    for call in (
+        lambda: text_files(path, watch=watch),
+        lambda: json_files(path, "n long", watch=watch),
+        lambda: csv_files(path, "n long", watch=watch),
+        lambda: parquet_files(path, "n long", watch=watch),
+    ):
+        with pytest.raises(ConfigError, match=rf"path=.*{told}"):
+            call()
 
 
 def test_a_file_that_vanished_or_shrank_is_named(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Print, discard, collect."""
 
 import pickle
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -37,3 +38,9 @@ def test_what_nobody_sees_and_what_the_runtime_moves_is_exactly_once() -> None:
     assert Collect("counts").name == "counts"
     with pytest.raises(ConfigError, match="name=''"):
         Collect("")
+
+
+@pytest.mark.parametrize("prefix", [None, 5, b"> "])
+def test_a_prefix_that_is_no_text_is_refused(prefix: Any) -> None:
+    with pytest.raises(ConfigError, match="prefix="):
+        print_sink(prefix)

@@ -61,6 +61,11 @@ def test_nobody_listening_is_a_clear_error(server: net.socket) -> None:
 
 
 def test_wrong_addresses_are_refused_at_the_call() -> None:
+    for host in ("a\0b", "a..b", "x" * 64):
+        with pytest.raises(ConfigError, match="host="):
+            socket(host, 1)
+    for host in ("::1", "127.0.0.1", "münchen.example", "localhost"):
+        socket(host, 1)
     with pytest.raises(ConfigError, match="port=0"):
         socket("localhost", 0)
     with pytest.raises(ConfigError, match="host=''"):
