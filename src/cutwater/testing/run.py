@@ -1,6 +1,7 @@
 """``cw.testing.run``: a user's pipeline in this process, with scripted input and a clock that the script moves."""
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -17,7 +18,7 @@ from cutwater.environment import Environment
 from cutwater.errors import ConfigError, CutwaterError, JobFailed
 from cutwater.flow.ids import SubtaskId
 from cutwater.operators.collect import CollectOperator
-from cutwater.pipeline import to_graph
+from cutwater.pipeline import checked_parallelism, to_graph
 from cutwater.rows import rows_of
 from cutwater.subtask.failure import failed
 from cutwater.testing.clock import ManualClock
@@ -29,7 +30,7 @@ _NEVER = "3650 days"
 
 def run(
     pipeline: Callable[[Environment], Any],
-    inputs: Mapping[str, Sequence[Any] | Script],
+    inputs: Mapping[str, Iterable[Any] | Script],
     *,
     parallelism: int = 1,
     environment: Environment | None = None,
@@ -41,20 +42,52 @@ def run(
     not in them, just as uncommitted output is not seen. Checkpoints are taken where the script says so, and at the end.
     A failure of the pipeline raises JobFailed, whose first line is what a run on Spark would say.
     """
-    env = environment or Environment(parallelism=parallelism, checkpointing=None)
+    width = checked_parallelism(parallelism)
+    _check(inputs, environment, choose)
+    env = Environment(parallelism=width, checkpointing=None) if environment is None else environment
+    _check_pipeline(pipeline, env)
     if env.checkpointing is None:
         env.checkpointing = Checkpointing(_NEVER, storage=memory_storage("1GB"))
     pipeline(env)
     with ExitStack() as stack:
         playbacks = _replace_sources(env, inputs, stack)
         names = _replace_sinks(env)
-        definition = env.define("testing", env.parallelism or parallelism)
+        definition = env.define("testing", env.parallelism or width)
         clock = ManualClock()
         simulation = _Run(definition, JobStore(MemoryStorage(1 << 30), "testing"), clock, choose)
         _play(simulation, playbacks, clock)
         simulation.end()
         store = simulation.store
         return {name: _rows(store.collected.read(uid)) for name, uid in names.items()}
+
+
+def _check(inputs: object, environment: object, choose: object) -> None:
+    if not isinstance(inputs, Mapping):
+        raise ConfigError(
+            f"inputs={inputs!r}: a dict is needed, from the uid of a source to its rows or a script(...)."
+        )
+    for uid, given in inputs.items():
+        # A text or a dict can be gone through as well, but was meant as one row.
+        if not isinstance(given, Script | Iterable) or isinstance(given, str | bytes | Mapping):
+            raise ConfigError(f"inputs[{uid!r}]={given!r}: a list of rows or a script(...) is needed.")
+    if environment is not None and not isinstance(environment, Environment):
+        raise ConfigError(f"environment={environment!r}: pass cw.Environment(...) or None.")
+    if not callable(choose):
+        raise ConfigError(
+            f"choose={choose!r}: a function is needed that takes the number of steps that could be next, and picks one."
+        )
+
+
+def _check_pipeline(pipeline: object, env: Environment) -> None:
+    """Before it is called: a TypeError from inside it is the user's own to read."""
+    try:
+        fits = callable(pipeline) and inspect.signature(pipeline).bind(env) is not None
+    except TypeError:
+        fits = False
+    except ValueError:  # something built in, which does not say what it takes
+        fits = True
+    if not fits:
+        raise ConfigError(f"pipeline={pipeline!r}: a function is needed that takes one argument, a cw.Environment.")
 
 
 class _Run(Simulation):
@@ -102,7 +135,7 @@ class _Run(Simulation):
 
 
 def _replace_sources(
-    env: Environment, inputs: Mapping[str, Sequence[Any] | Script], stack: ExitStack
+    env: Environment, inputs: Mapping[str, Iterable[Any] | Script], stack: ExitStack
 ) -> list[Playback]:
     graph = to_graph(env.drafts, 1)
     sources = {
@@ -110,7 +143,7 @@ def _replace_sources(
     }
     unknown = set(inputs) - set(sources)
     if unknown:
-        raise ConfigError(f"inputs name {sorted(unknown)}, but the pipeline's sources are {sorted(sources)}.")
+        raise ConfigError(f"inputs name {sorted(unknown, key=str)}, but the pipeline's sources are {sorted(sources)}.")
     endless = [
         uid
         for uid, draft in sources.items()

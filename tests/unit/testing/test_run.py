@@ -153,6 +153,46 @@ def test_an_unknown_uid_is_refused_with_those_that_exist() -> None:
         run(numbered, inputs={"wrods": ["a"]})
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"pipeline": None}, "pipeline=None: a function is needed that takes one argument, a cw.Environment."),
+        ({"pipeline": lambda: None}, "pipeline=<function <lambda>"),
+        ({"pipeline": lambda env, more: None}, "a function is needed that takes one argument"),
+        ({"inputs": None}, "inputs=None: a dict is needed, from the uid of a source to its rows or a script(...)."),
+        ({"inputs": ["a"]}, "inputs=['a']: a dict is needed"),
+        ({"inputs": {1: ["a"], "b": ["a"]}}, "inputs name [1, 'b'], but the pipeline's sources are ['words']."),
+        ({"inputs": {"words": 5}}, "inputs['words']=5: a list of rows or a script(...) is needed."),
+        ({"inputs": {"words": None}}, "inputs['words']=None: a list of rows"),
+        ({"inputs": {"words": "abc"}}, "inputs['words']='abc': a list of rows"),
+        ({"inputs": {"words": {"word": "a"}}}, "inputs['words']={'word': 'a'}: a list of rows"),
+        ({"parallelism": None}, "parallelism=None: a whole number of at least 1 is needed."),
+        ({"parallelism": 0}, "parallelism=0: a whole number"),
+        ({"environment": 0}, "environment=0: pass cw.Environment(...) or None."),
+        ({"environment": ""}, "environment='': pass cw.Environment(...)"),
+        ({"environment": []}, "environment=[]: pass cw.Environment(...)"),
+        ({"environment": cw.Environment}, "environment=<class 'cutwater.environment.Environment'>: pass cw.Env"),
+        ({"choose": None}, "choose=None: a function is needed that takes the number of steps"),
+    ],
+)
+def test_a_wrong_argument_is_refused_by_name(arguments: dict[str, Any], told: str) -> None:
+    with pytest.raises(cw.ConfigError) as refused:
+        run(**{"pipeline": numbered, "inputs": {"words": ["a"]}, **arguments})
+    assert told in str(refused.value)
+
+
+def test_a_type_error_of_the_pipeline_is_its_own() -> None:
+    def pipeline(env: cw.Environment) -> None:
+        len(5)  # type: ignore[arg-type]
+
+    with pytest.raises(TypeError, match="has no len"):
+        run(pipeline, inputs={})
+
+
+def test_rows_may_come_from_any_iterable() -> None:
+    assert told(run(numbered, inputs={"words": (word for word in "ab")})["out"]) == [("a", 1), ("b", 1)]
+
+
 def test_a_row_that_does_not_fit_names_the_source_and_the_value() -> None:
     with pytest.raises(cw.CutwaterError, match=r"words.*\b7\b"):
         run(numbered, inputs={"words": [(7,)]})
