@@ -18,6 +18,7 @@ from cutwater.errors import ConfigError
 from cutwater.flow.elements import Milliseconds
 from cutwater.schema import TypeLike, arrow_type
 from cutwater.state.backend import KeyedStateStore
+from cutwater.state.expiry import with_expiry
 from cutwater.state.handles import (
     AggregatingHandle,
     Handle,
@@ -29,8 +30,6 @@ from cutwater.state.handles import (
 )
 from cutwater.state.key_scope import KeyScope
 from cutwater.state.place import Place
-
-EXPIRY_FIELD = "expires_at"
 
 
 class StateDescriptor(ABC):
@@ -68,7 +67,7 @@ class StateDescriptor(ABC):
     def _entry_type(self) -> pa.DataType:
         if self.ttl is None:
             return self.type
-        return pa.struct([pa.field("value", self.type), pa.field(EXPIRY_FIELD, pa.int64())])
+        return with_expiry(self.type)
 
     def _ttl(self) -> Milliseconds | None:
         return None if self.ttl is None else self.ttl // timedelta(milliseconds=1)

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from cutwater.errors import ConfigError, RestoreError
 from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.state.expiry import without_expiry
 from cutwater.state.frozen import KEY_GROUP_COLUMN, FrozenTable
 from cutwater.state.memory_aggregates import MemoryAggregateTable
 from cutwater.state.memory_rows import MemoryRowTable
@@ -91,13 +92,28 @@ class MemoryStore:
         return batch if mine.all() else batch.filter(mine)
 
     def _restore_into(self, table: MemoryAggregateTable | MemoryRowTable, batch: pa.RecordBatch) -> None:
-        expected = table.stored_schema
-        for field in expected:
+        for field in table.stored_schema:
             at = batch.schema.get_field_index(field.name)
-            if at < 0 or batch.schema.field(at).type != field.type:
-                found = "nothing" if at < 0 else str(batch.schema.field(at).type)
-                raise RestoreError(
-                    f"{self._uid}: state {table.name!r}, column {field.name!r}: the program declares {field.type}, "
-                    f"the checkpoint holds {found}. Restore with the old program, or give the state another name."
-                )
+            found = batch.schema.field(at).type if at >= 0 else None
+            if found != field.type:
+                raise RestoreError(f"{self._uid}: state {table.name!r}{_difference(field.name, field.type, found)}")
         table.restore([batch])
+
+
+def _difference(column: str, declared: pa.DataType, held: pa.DataType | None) -> str:
+    """In the words of who declared it: how a ttl is stored is nothing that they wrote."""
+    lasting, lasted = without_expiry(declared), None if held is None else without_expiry(held)
+    with_ttl, had_ttl = lasting is not None, lasted is not None
+    program = lasting if with_ttl else declared
+    checkpoint = lasted if had_ttl else held or "nothing"
+    if held is None or with_ttl == had_ttl:
+        return (
+            f", column {column!r}: the program declares {program}, the checkpoint holds {checkpoint}. "
+            "Restore with the old program, or give the state another name."
+        )
+    types = ("it", "it") if program == checkpoint else (program, checkpoint)
+    ttls = ("with a ttl", "without one") if with_ttl else ("without a ttl", "with one")
+    return (
+        f": the program declares {types[0]} {ttls[0]}, the checkpoint holds {types[1]} {ttls[1]}. "
+        "Declare it as it was, or give the state another name."
+    )

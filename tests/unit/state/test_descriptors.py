@@ -470,6 +470,54 @@ def test_a_restore_into_another_type_names_uid_state_and_both_types() -> None:
         bound(changed, fresh)
 
 
+class Lasting:
+    value = ValueState("int")
+    items = ListState("int")
+    entries = MapState("string", "int")
+
+
+def stored_by(function: Any, name: str) -> list[pa.RecordBatch]:
+    store = open_store()
+    bound(function, store)
+    function.value.value = 1
+    function.items.append(1)
+    function.entries["a"] = 1
+    (stored,) = [table for table in store.freeze() if table.name == name]
+    return list(stored.batches())
+
+
+@pytest.mark.parametrize("name", ["value", "items", "entries"])
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        (Lasting, Expiring, "the program declares it with a ttl, the checkpoint holds it without one"),
+        (Expiring, Lasting, "the program declares it without a ttl, the checkpoint holds it with one"),
+    ],
+)
+def test_a_ttl_that_was_added_or_taken_away_is_named_as_such(before: type, now: type, told: str, name: str) -> None:
+    fresh = open_store()
+    fresh.restore(name, stored_by(before(), name))
+    with pytest.raises(RestoreError) as refused:
+        bound(now(), fresh)
+    assert str(refused.value) == (f"uid: state {name!r}: {told}. Declare it as it was, or give the state another name.")
+
+
+def test_a_type_that_changed_together_with_the_ttl_is_named_as_the_user_wrote_it() -> None:
+    fresh = open_store()
+    fresh.restore("value", stored_by(Lasting(), "value"))
+    changed = type("Changed", (), {"value": ValueState("string", ttl="1s")})()
+    with pytest.raises(RestoreError, match=r"declares string with a ttl, the checkpoint holds int32 without one"):
+        bound(changed, fresh)
+
+
+def test_a_struct_of_the_users_own_is_not_taken_for_a_ttl() -> None:
+    fresh = open_store()
+    fresh.restore("value", stored_by(Lasting(), "value"))
+    changed = type("Changed", (), {"value": ValueState("struct<value:int,until:long>")})()
+    with pytest.raises(RestoreError, match=r"declares struct<value: int32, until: int64>, the checkpoint holds int32"):
+        bound(changed, fresh)
+
+
 def test_state_outside_of_a_keyed_call_says_where_it_may_be_used() -> None:
     with pytest.raises(ConfigError, match=r"Everything\.flag can be used in process and on_timer only"):
         Everything().flag.value  # noqa: B018
