@@ -92,6 +92,14 @@ class MemoryStore:
         return batch if mine.all() else batch.filter(mine)
 
     def _restore_into(self, table: MemoryAggregateTable | MemoryRowTable, batch: pa.RecordBatch) -> None:
+        # Other keys would be merged, or the same in another order be looked for in other key groups.
+        own = {name for name in table.stored_schema.names if name not in table.key_columns}
+        held = [name for name in batch.schema.names if name not in own]
+        if held != list(table.key_columns):
+            raise RestoreError(
+                f"{self._uid}: state {table.name!r}: the program keys it by {', '.join(table.key_columns)}, the checkpoint "
+                f"holds it by {', '.join(held)}. Write key_by as it was, or give the operator another uid."
+            )
         for field in table.stored_schema:
             at = batch.schema.get_field_index(field.name)
             found = batch.schema.field(at).type if at >= 0 else None

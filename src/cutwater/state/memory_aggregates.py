@@ -55,6 +55,7 @@ class MemoryAggregateTable:
         if len(columns) > ak.MAX_COLUMNS:
             raise ConfigError(f"{uid}: {len(columns)} accumulators in one table; at most {ak.MAX_COLUMNS} are allowed.")
         self.name = name
+        self.key_columns = tuple(keys.names)
         self._uid = uid
         self._columns = tuple(columns)
         self._max_parallelism = max_parallelism

@@ -31,6 +31,7 @@ class MemoryRowTable:
             check_key_type(field.name, field.type)
         self.name = name
         self._uid = uid
+        self.key_columns = tuple(keys.names)
         self._single = len(keys) == 1
         column = name
         while column in (*keys.names, KEY_GROUP_COLUMN):

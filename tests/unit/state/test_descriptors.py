@@ -518,6 +518,26 @@ def test_a_struct_of_the_users_own_is_not_taken_for_a_ttl() -> None:
         bound(changed, fresh)
 
 
+@pytest.mark.parametrize("keys", [["user"], ["day", "user"], ["user", "day", "page"], ["user", "date"]])
+def test_state_by_other_keys_is_refused_with_both(keys: list[str]) -> None:
+    store = open_store()
+    function = Everything()
+    bind_states(function, store, "uid", pa.schema([("user", pa.string()), ("day", pa.string())]), Clock()).key = (
+        "a",
+        "b",
+    )
+    function.total.add(1)
+    (stored,) = [table for table in store.freeze() if table.name == "total"]
+    fresh = open_store()
+    fresh.restore("total", stored.batches())
+    with pytest.raises(RestoreError) as refused:
+        bind_states(Everything(), fresh, "uid", pa.schema([(key, pa.string()) for key in keys]), Clock())
+    assert str(refused.value) == (
+        f"uid: state 'total': the program keys it by {', '.join(keys)}, the checkpoint holds it by user, day. "
+        "Write key_by as it was, or give the operator another uid."
+    )
+
+
 def test_state_outside_of_a_keyed_call_says_where_it_may_be_used() -> None:
     with pytest.raises(ConfigError, match=r"Everything\.flag can be used in process and on_timer only"):
         Everything().flag.value  # noqa: B018
