@@ -30,6 +30,7 @@ def write_manifest(disk: Disk, staging: Staging, checkpoint: int, committables: 
         "incarnation": first["incarnation"],
         "uid": first["uid"],
         "checkpoint": checkpoint,
+        "attempt": max(committable["attempt"] for committable in committables),
         "files": sorted(names),
     }
     disk.create_folder(staging.manifests)
@@ -44,6 +45,16 @@ def was_committed(staging: Staging, committable: Json, final: str) -> bool:
     """Whether a manifest of the committable's checkpoint or a later one lists the file."""
     prefix = f"{slug(committable['incarnation'])}-{slug(committable['uid'])}-"
     return any(final in _files_in(manifest) for manifest in staging.manifests.glob(f"{prefix}*.json"))
+
+
+def last_committed(staging: Staging, incarnation: str, uid: str) -> tuple[int, int] | None:
+    """The newest checkpoint that has a manifest, and the last attempt that prepared any of it."""
+    manifests = staging.manifests.glob(f"{slug(incarnation)}-{slug(uid)}-{'[0-9]' * 10}.json")
+    newest = max(manifests, default=None)
+    if newest is None:
+        return None
+    content = json.loads(newest.read_bytes())
+    return int(content["checkpoint"]), int(content["attempt"])
 
 
 def _files_in(manifest: Path) -> list[str]:

@@ -106,3 +106,12 @@ def abandoned(ctx: SinkContext, path: Path, name: StagedName, listed: set[Path])
     if name.stage is Stage.OPEN:
         return name.subtask % ctx.parallelism == ctx.subtask
     return (name.parallelism, name.subtask) == (ctx.parallelism, ctx.subtask)
+
+
+def of_another_run(ctx: SinkContext, name: StagedName) -> bool:
+    """Whether a file that the subtask of ``ctx`` finds at its start cannot stem from the job as its storage knows it.
+
+    No attempt is as new as this one, and in this one only other subtasks may have begun.
+    """
+    own = (name.parallelism, name.subtask) == (ctx.parallelism, ctx.subtask)
+    return name.attempt > ctx.attempt or (name.attempt == ctx.attempt and own)

@@ -17,7 +17,7 @@ from cutwater.connectors.json_lines import json_files
 from cutwater.connectors.manifest import committed_files
 from cutwater.connectors.parquet import parquet_files
 from cutwater.connectors.sink import SinkContext
-from cutwater.errors import CommitLost, ConfigError
+from cutwater.errors import CommitLost, ConfigError, RestoreError
 from tests.unit.connectors.reading import read_all
 
 SCHEMA = pa.schema([("n", pa.int64()), ("word", pa.string())])
@@ -141,7 +141,7 @@ def test_recovery_leaves_its_own_attempt_other_subtasks_other_sinks_and_other_in
     tmp_path: Path,
 ) -> None:
     rows = [{"n": 1, "word": "a"}]
-    prepared(parquet_sink(tmp_path / "out"), context(attempt=2, parallelism=2), 3, rows)
+    prepared(parquet_sink(tmp_path / "out"), context(attempt=2, subtask=1, parallelism=2), 3, rows)
     prepared(parquet_sink(tmp_path / "out"), context(attempt=1, subtask=1, parallelism=2), 1, rows)
     prepared(parquet_sink(tmp_path / "out"), context(uid="other", parallelism=2), 1, rows)
     foreign = context(parallelism=2)
@@ -151,6 +151,49 @@ def test_recovery_leaves_its_own_attempt_other_subtasks_other_sinks_and_other_in
     restarted.open(context(attempt=2, subtask=0, parallelism=2))
     restarted.recover([])
     assert len(staged(tmp_path)) == 4
+
+
+@pytest.mark.parametrize("make", [parquet_sink, json_sink, csv_sink])
+def test_a_storage_put_back_from_a_copy_is_refused_while_files_of_later_attempts_are_staged(
+    tmp_path: Path, make: Any
+) -> None:
+    """The copy knows attempt 1; attempts 2 and 3 left a file each, one open and one ready."""
+    killed, rows = make(tmp_path / "out"), [{"n": 1, "word": "a"}]
+    killed.open(context(attempt=2))
+    killed.write(killed.begin("t"), pa.RecordBatch.from_pylist(rows, schema=SCHEMA))
+    prepared(make(tmp_path / "out"), context(attempt=3, subtask=1, parallelism=2), 5, rows)
+    for attempt, subtask, parallelism in ((2, 0, 1), (2, 1, 2)):
+        sink = make(tmp_path / "out")
+        sink.open(context(attempt=attempt, subtask=subtask, parallelism=parallelism))
+        with pytest.raises(RestoreError, match=r"was written by attempt [23].*copy of the storage put back"):
+            sink.recover([])
+    assert len(staged(tmp_path)) == 2, "nothing was touched"
+    sink = make(tmp_path / "out")
+    sink.open(context(attempt=4, subtask=0, parallelism=2))
+    sink.recover([])
+    killed.close()
+
+
+def test_a_storage_put_back_from_a_copy_is_refused_when_output_was_committed_since(tmp_path: Path) -> None:
+    sink = parquet_sink(tmp_path / "out")
+    before = prepared(sink, context(attempt=1), 1, [{"n": 1, "word": "a"}])
+    sink.commit(before)
+    sink.committed_everywhere(1, [before])
+    since = prepared(sink, context(attempt=2), 2, [{"n": 2, "word": "b"}])
+    sink.commit(since)
+    sink.committed_everywhere(2, [since])
+    restarted = parquet_sink(tmp_path / "out")
+    restarted.open(context(attempt=2))
+    with pytest.raises(
+        RestoreError, match=r"checkpoint 2 was committed by attempt 2, which the checkpoint storage knows"
+    ):
+        restarted.recover([before])
+    restarted.open(context(attempt=3))
+    restarted.recover([since])
+    again = prepared(restarted, context(attempt=3), 2, [{"n": 3, "word": "c"}])
+    with pytest.raises(CommitLost, match="is there already"):
+        restarted.commit(again)
+    assert sorted(row["n"] for row in read_all(parquet_files(tmp_path / "out"))) == [1, 2], "nothing was replaced"
 
 
 def test_after_rescaling_no_subtask_removes_what_a_checkpoint_lists_for_another(tmp_path: Path) -> None:
