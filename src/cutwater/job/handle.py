@@ -75,6 +75,9 @@ class Job:
         self._runner = runner
         self._requests = itertools.count(1)
 
+    def __repr__(self) -> str:
+        return f"Job({self.name!r}, status={self.status!r}, attempts={self._state.attempts})"
+
     @property
     def name(self) -> str:
         return self._state.name

@@ -101,3 +101,9 @@ def test_what_cannot_be_called_is_no_listener() -> None:
     job, _ = job_of(silent=0)
     with pytest.raises(cw.ConfigError, match=r"on_checkpoint\(None\): a function is needed"):
         job.on_checkpoint(None)  # type: ignore[arg-type]
+
+
+def test_a_job_shows_its_name_status_and_attempts() -> None:
+    job, attempts = job_of(silent=0)
+    attempts.state.attempts = 2
+    assert repr(job) == "Job('words', status='running', attempts=2)"
