@@ -17,7 +17,7 @@ from cutwater.connectors.source import Source
 from cutwater.connectors.spark_table import SparkTable, is_dataframe
 from cutwater.duration import Duration, parse_duration
 from cutwater.errors import ConfigError
-from cutwater.explain import explain
+from cutwater.explain import Explanation, explain
 from cutwater.flow.key_groups import check_parallelism, default_max_parallelism
 from cutwater.graph.logical import NodeKind
 from cutwater.graph.plan import make_plan
@@ -234,12 +234,11 @@ class Environment:
 
         return watch(self.start(name, restore, claim=claim, allow_non_restored_state=allow_non_restored_state))
 
-    def explain(self) -> str:
-        """The graph, its chains and levels, the slots needed and what each path guarantees; printed and returned."""
-        definition = self.define("explain", self.parallelism or default_parallelism())
-        text = explain(definition)
+    def explain(self) -> Explanation:
+        """The graph, its chains and levels, the slots needed and what each path guarantees; printed, and returned to search in."""
+        text = explain(self.define("explain", self.parallelism or default_parallelism()))
         print(text)  # noqa: T201 (what explain is for)
-        return text
+        return Explanation(text)
 
     def _fit_into(self, slots: int, name: str) -> JobDefinition:
         """Without a parallelism of the user's: the highest that the session has room for."""

@@ -1,10 +1,12 @@
 """``env.explain()`` tells people what runs where, what it needs and what it guarantees."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
 import cutwater as cw
+from cutwater.explain import Explanation
 
 
 class Odd(cw.Process):
@@ -14,7 +16,7 @@ class Odd(cw.Process):
         return [row]
 
 
-def explained(folder: Path) -> str:
+def explained(folder: Path) -> Explanation:
     env = cw.Environment(parallelism=2, checkpointing=cw.Checkpointing("1s", storage=f"file:{folder}"))
     numbers = env.read(cw.sequence(10), uid="numbers")
     split = numbers.process(Odd, "value long").named("Split")
@@ -27,6 +29,24 @@ def test_it_is_printed_and_returned(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == ""
     told = explained(tmp_path)
     assert capsys.readouterr().out == told + "\n"
+
+
+def test_what_is_returned_does_not_show_the_plan_a_second_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = explained(tmp_path)
+    capsys.readouterr()
+    sys.displayhook(told)
+    print(told)
+    shown = capsys.readouterr().out.splitlines()
+    assert shown == [f"<the plan as printed, {len(told.splitlines())} lines: .text has it>"] * 2
+
+
+def test_the_plan_can_be_kept_as_text(tmp_path: Path) -> None:
+    told = explained(tmp_path)
+    assert type(told.text) is str
+    assert told.text == told
+    assert told.text.startswith("Operators\n  numbers: ")
 
 
 def test_it_names_operators_by_uid_and_says_which_uids_are_derived(tmp_path: Path) -> None:
