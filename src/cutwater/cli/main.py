@@ -93,15 +93,20 @@ def conf(as_json: Json = False) -> None:
 
 @app.command()
 def checkpoints(
-    url: Annotated[str, typer.Argument(metavar="URL", help="A storage folder: file:checkpoints.")],
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB|URL", help="A storage folder (file:checkpoints), a job's folder in it, or a job's name."
+        ),
+    ],
     job: Annotated[str | None, typer.Option(help="Only this job's.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List the checkpoints that a storage folder holds."""
+    """List the checkpoints that a storage folder holds. A job's name is looked for in file:checkpoints."""
     from cutwater.cli import checkpoints as command
 
     with exit_codes(as_json=as_json):
-        command.checkpoints(url, job, as_json=as_json)
+        command.checkpoints(place, job, as_json=as_json)
 
 
 if __name__ == "__main__":
