@@ -50,6 +50,31 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     assert "nowhere.py: there is no such file" in refused(call("run", tmp_path / "nowhere.py"))
 
 
+def test_a_folder_is_no_pipeline(tmp_path: Path) -> None:
+    assert "this is a folder" in refused(call("run", tmp_path))
+
+
+def test_what_cannot_be_restored_is_told_before_spark_starts(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spark_starts(*_: object) -> None:
+        raise AssertionError("Spark starts")
+
+    monkeypatch.setattr(cw.Environment, "start", spark_starts)
+    file.write_text(GOOD)
+    storage = f"file:{tmp_path}/stored"
+    message = refused(call("run", file, "--checkpoints", storage, "--restore", "latest"), code=1)
+    assert "job 'my_pipeline' has no completed checkpoint" in message
+    message = refused(call("run", file, "--checkpoints", storage, "--restore", tmp_path / "chk-3"), code=1)
+    assert "holds no completed checkpoint: there is no metadata.json" in message
+    assert not (tmp_path / "stored").exists()
+    _finished_job(tmp_path / "stored", "my_pipeline")
+    (stored,) = (tmp_path / "stored").glob("my_pipeline/chk-*")
+    for restore in ("latest", "auto", "fresh", stored):
+        result = call("run", file, "--checkpoints", storage, "--restore", restore)
+        assert "Spark starts" in str(result.exception)
+
+
 def test_a_syntax_error_is_shown_with_file_and_line(file: Path) -> None:
     file.write_text("import cutwater as cw\n\ndef pipeline(env:\n    pass\n")
     message = refused(call("run", file))
@@ -295,6 +320,38 @@ def test_a_folder_or_job_that_is_not_there_is_wrong_use(tmp_path: Path) -> None:
     _finished_job(tmp_path, "one")
     assert "it holds: one" in refused(call("checkpoints", tmp_path, "--job", "three"))
     assert call("checkpoints", tmp_path).exit_code == 0
+
+
+def test_a_job_is_found_by_its_own_folder_and_by_its_name_in_the_default_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["orders", "a job/with: odd name", "long " * 30, "other"]
+    for name in names:
+        _finished_job(tmp_path / "checkpoints", name)
+    monkeypatch.chdir(tmp_path)
+    for folder in (tmp_path / "checkpoints").iterdir():
+        (found,) = json.loads(call("checkpoints", folder, "--json").stdout)["jobs"]
+        assert found in names
+        names.remove(found)
+    assert names == []
+    assert list(json.loads(call("checkpoints", "checkpoints/orders", "--json").stdout)["jobs"]) == ["orders"]
+    (tmp_path / "other").mkdir()
+    for name in ("orders", "a job/with: odd name", "long " * 30, "other"):
+        assert list(json.loads(call("checkpoints", name, "--json").stdout)["jobs"]) == [name]
+    message = refused(call("checkpoints", "odrers")).replace("\n", " ")
+    assert "there is no folder" in message
+    assert "orders, other" in message
+    (checkpoint,) = tmp_path.glob("checkpoints/orders/chk-*")
+    assert f"give the storage folder: {tmp_path}/checkpoints" in refused(call("checkpoints", checkpoint))
+
+
+def test_a_job_without_a_completed_checkpoint_is_told_as_such(tmp_path: Path) -> None:
+    JobStore(FileStorage(str(tmp_path)), "orders").acquire_attempt()
+    for place in (tmp_path, tmp_path / "orders"):
+        result = call("checkpoints", place)
+        assert result.exit_code == 0, result.output
+        assert "orders has no completed checkpoint" in result.stdout
+        assert "triggered at" not in result.stdout
 
 
 def test_an_empty_folder_holds_no_checkpoints(tmp_path: Path) -> None:

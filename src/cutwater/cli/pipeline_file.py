@@ -40,6 +40,8 @@ class PipelineFile:
 def load(file: str) -> PipelineFile:
     """Raises ConfigError. Modules beside the file can be imported, here and in local workers."""
     path = Path(file)
+    if path.is_dir():
+        raise ConfigError(f"{file}: this is a folder; give the Python file that defines pipeline(env).")
     if not path.is_file():
         raise ConfigError(f"{file}: there is no such file.")
     _make_importable(path.resolve().parent)

@@ -5,11 +5,17 @@ from typing import Any
 
 from rich.table import Table
 
+from cutwater.checkpoint.job_store import JobStore
+from cutwater.checkpoint.start import RefuseStart, choose_start
+from cutwater.checkpoint.storage_url import open_storage
+from cutwater.checkpoint.verification import open_checkpoint
 from cutwater.cli.answer import answer, console, kept_clear
 from cutwater.cli.pipeline_file import PipelineFile, load
 from cutwater.cli.settings import DEFAULT_CHECKPOINTING, Settings, parse
 from cutwater.cli.waiting import Waiting, told_if_long
+from cutwater.config import CheckpointMode
 from cutwater.environment import Environment
+from cutwater.errors import CutwaterError, RestoreError
 from cutwater.job.handle import Job
 from cutwater.job.result import JobResult
 from cutwater.pipeline import checked_parallelism
@@ -33,6 +39,7 @@ def run(
     job_name = name or _name_of(file)
     with kept_clear(as_json=as_json):
         env = _environment(load(file), settings, master, parallelism)
+        _refuse_what_cannot_be_restored(env, job_name, restore)
         collected = list(env.define("check", env.parallelism or 1).collected)
         with told_if_long(_say, f"{job_name}: starting (Spark takes some seconds)"):
             job = env.start(job_name, restore)
@@ -64,6 +71,27 @@ def _environment(file: PipelineFile, settings: Settings, master: str | None, par
     if parallelism is not None:
         env.parallelism = checked_parallelism(parallelism)
     return env
+
+
+def _refuse_what_cannot_be_restored(env: Environment, job_name: str, restore: str) -> None:
+    """What ``env.start`` would find too, but only when Spark runs."""
+    if restore == "latest" and env.checkpointing is not None:
+        start = choose_start(
+            restore,
+            JobStore(open_storage(env.checkpointing.storage), job_name).facts(
+                restore,
+                all_sinks_idempotent=False,
+                on_damaged="fail",
+                at_most_once=env.checkpointing.mode is CheckpointMode.AT_MOST_ONCE,
+            ),
+        )
+        if isinstance(start, RefuseStart):
+            raise RestoreError(start.reason)
+    elif restore not in ("auto", "latest", "fresh", ""):
+        try:
+            open_checkpoint(restore)
+        except CutwaterError as error:
+            raise RestoreError(f"restore={restore!r}: {error}") from None
 
 
 def _name_of(file: str) -> str:
