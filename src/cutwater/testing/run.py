@@ -84,8 +84,8 @@ def _check_pipeline(pipeline: object, env: Environment) -> None:
         fits = callable(pipeline) and inspect.signature(pipeline).bind(env) is not None
     except TypeError:
         fits = False
-    except ValueError:  # something built in, which does not say what it takes
-        fits = True
+    except ValueError:  # something built in, which does not say what it takes; its classes make no pipelines
+        fits = not isinstance(pipeline, type)
     if not fits:
         raise ConfigError(f"pipeline={pipeline!r}: a function is needed that takes one argument, a cw.Environment.")
 

@@ -157,6 +157,7 @@ def test_an_unknown_uid_is_refused_with_those_that_exist() -> None:
     ("arguments", "told"),
     [
         ({"pipeline": None}, "pipeline=None: a function is needed that takes one argument, a cw.Environment."),
+        ({"pipeline": int}, "pipeline=<class 'int'>: a function is needed"),
         ({"pipeline": lambda: None}, "pipeline=<function <lambda>"),
         ({"pipeline": lambda env, more: None}, "a function is needed that takes one argument"),
         ({"inputs": None}, "inputs=None: a dict is needed, from the uid of a source to its rows or a script(...)."),
