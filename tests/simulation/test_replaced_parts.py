@@ -18,6 +18,7 @@ from cutwater.job.deployment import Deployment
 from cutwater.job.handle import JobState
 from cutwater.job.moved_records import MovedRecords
 from cutwater.spark.starting_point import StartingPoint
+from cutwater.subtask.chain import OperatorFailure
 from cutwater.testing.simulation import Simulation
 from tests.own_sink import OwnSink
 from tests.simulation.killed import staged
@@ -230,6 +231,16 @@ def test_a_state_that_the_function_declares_anew_begins_empty(tmp_path: Path) ->
     scene = Scene(tmp_path, kind=Resumed, build=REMINDED)
     scene.trigger()
     scene.step_until(lambda: scene.has_metadata(2))
+
+
+@pytest.mark.parametrize("step", [lambda stream: stream.agg(n=cw.count()), lambda stream: stream.reduce(min)])
+def test_state_by_two_columns_does_not_go_on_by_one_of_them(tmp_path: Path, step: Any) -> None:
+    def by(*keys: str) -> Build:
+        return lambda env: step(numbers(env).key_by(*keys)).uid("step").write(cw.discard(), uid="nowhere")
+
+    killed_behind_checkpoint(tmp_path, by("k", "value"))
+    with pytest.raises(OperatorFailure, match="the program keys it by k, the checkpoint holds it by k, value"):
+        Scene(tmp_path, kind=Resumed, build=by("k")).finish()
 
 
 def test_positions_are_not_given_to_a_source_of_another_kind(tmp_path: Path) -> None:

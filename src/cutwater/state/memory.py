@@ -13,6 +13,10 @@ from cutwater.state.memory_aggregates import MemoryAggregateTable
 from cutwater.state.memory_rows import MemoryRowTable
 from cutwater.state.tables import AggregateTable, Column, RowTable
 
+_BEGIN_ANEW = (
+    "or give the state another name (or its operator another uid) and drop this one with allow_non_restored_state=True."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Memory:
@@ -98,7 +102,7 @@ class MemoryStore:
         if held != list(table.key_columns):
             raise RestoreError(
                 f"{self._uid}: state {table.name!r}: the program keys it by {', '.join(table.key_columns)}, the checkpoint "
-                f"holds it by {', '.join(held)}. Write key_by as it was, or give the operator another uid."
+                f"holds it by {', '.join(held)}. Write key_by as it was, {_BEGIN_ANEW}"
             )
         for field in table.stored_schema:
             at = batch.schema.get_field_index(field.name)
@@ -113,15 +117,15 @@ def _difference(column: str, declared: pa.DataType, held: pa.DataType | None) ->
     lasting, lasted = without_expiry(declared), None if held is None else without_expiry(held)
     with_ttl, had_ttl = lasting is not None, lasted is not None
     program = lasting if with_ttl else declared
-    checkpoint = lasted if had_ttl else held or "nothing"
+    checkpoint = "nothing" if held is None else lasted if had_ttl else held
     if held is None or with_ttl == had_ttl:
         return (
             f", column {column!r}: the program declares {program}, the checkpoint holds {checkpoint}. "
-            "Restore with the old program, or give the state another name."
+            f"Restore with the old program, {_BEGIN_ANEW}"
         )
     types = ("it", "it") if program == checkpoint else (program, checkpoint)
     ttls = ("with a ttl", "without one") if with_ttl else ("without a ttl", "with one")
     return (
         f": the program declares {types[0]} {ttls[0]}, the checkpoint holds {types[1]} {ttls[1]}. "
-        "Declare it as it was, or give the state another name."
+        f"Declare it as it was, {_BEGIN_ANEW}"
     )

@@ -470,6 +470,11 @@ def test_a_restore_into_another_type_names_uid_state_and_both_types() -> None:
         bound(changed, fresh)
 
 
+BEGIN_ANEW = (
+    "or give the state another name (or its operator another uid) and drop this one with allow_non_restored_state=True."
+)
+
+
 class Lasting:
     value = ValueState("int")
     items = ListState("int")
@@ -499,7 +504,7 @@ def test_a_ttl_that_was_added_or_taken_away_is_named_as_such(before: type, now: 
     fresh.restore(name, stored_by(before(), name))
     with pytest.raises(RestoreError) as refused:
         bound(now(), fresh)
-    assert str(refused.value) == (f"uid: state {name!r}: {told}. Declare it as it was, or give the state another name.")
+    assert str(refused.value) == (f"uid: state {name!r}: {told}. Declare it as it was, {BEGIN_ANEW}")
 
 
 def test_a_type_that_changed_together_with_the_ttl_is_named_as_the_user_wrote_it() -> None:
@@ -534,7 +539,7 @@ def test_state_by_other_keys_is_refused_with_both(keys: list[str]) -> None:
         bind_states(Everything(), fresh, "uid", pa.schema([(key, pa.string()) for key in keys]), Clock())
     assert str(refused.value) == (
         f"uid: state 'total': the program keys it by {', '.join(keys)}, the checkpoint holds it by user, day. "
-        "Write key_by as it was, or give the operator another uid."
+        f"Write key_by as it was, {BEGIN_ANEW}"
     )
 
 
