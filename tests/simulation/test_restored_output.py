@@ -2,6 +2,7 @@
 
 import errno
 import random
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,15 @@ import pytest
 
 import cutwater as cw
 from cutwater.checkpoint.damage import RefuseRestore
+from cutwater.checkpoint.file_storage import FileStorage
 from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.memory_storage import MemoryStorage
-from cutwater.checkpoint.statistics import CheckpointStatus
+from cutwater.checkpoint.statistics import CheckpointHistory, CheckpointStatus
 from cutwater.connectors.file_sink import FileSink
 from cutwater.connectors.manifest import committed_files
 from cutwater.errors import CutwaterError, StorageError
 from cutwater.flow.ids import CheckpointId, SubtaskId
+from cutwater.subtask.chain import OperatorFailure
 from cutwater.subtask.setup import TableWriter
 from cutwater.testing.clock import ManualClock
 from cutwater.testing.simulation import Simulation
@@ -141,6 +144,28 @@ def test_files_of_a_checkpoint_whose_confirmation_died_with_the_driver_are_in_a_
     scene.simulation.crash()
     scene.finish()
     assert_all_are_listed(out, 3)
+
+
+@pytest.mark.parametrize("restarted", [True, False], ids=["after a restart", "in the same attempt"])
+def test_output_that_went_on_since_the_storage_was_copied_is_not_written_again_when_the_copy_is_put_back(
+    scene: Scene, out: Path, tmp_path: Path, restarted: bool
+) -> None:
+    scene.trigger()
+    scene.step_until(lambda: len(committed_files(out)) == 1)
+    shutil.copytree(scene.checkpoints, tmp_path / "copy")
+    if restarted:
+        scene.simulation.crash()
+    scene.trigger()
+    scene.step_until(lambda: len(committed_files(out)) == 2)
+    shown = {path: Path(path).read_bytes() for path in visible(out)}
+    shutil.rmtree(scene.checkpoints)
+    shutil.copytree(tmp_path / "copy", scene.checkpoints)
+    scene.simulation.store = JobStore(FileStorage(str(scene.checkpoints.parent)), "job")
+    scene.simulation.history = CheckpointHistory()
+    with pytest.raises((OperatorFailure, CutwaterError), match="copy of the storage put back"):
+        scene.simulation.crash()
+        scene.finish()
+    assert {path: Path(path).read_bytes() for path in visible(out)} == shown
 
 
 class Manifests:
