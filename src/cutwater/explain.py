@@ -8,19 +8,12 @@ from cutwater.job.definition import JobDefinition
 
 
 class Explanation(str):
-    """The plan that was printed: a text to search in. Printed again or left at the end of a notebook's cell, one line will do."""
+    """The plan that was printed, as a text. Left at the end of a notebook's cell, it is not shown a second time."""
 
     __slots__ = ()
 
-    @property
-    def text(self) -> str:
-        """All of it, to be written elsewhere."""
-        return self[:]
-
     def __repr__(self) -> str:
-        return f"<the plan as printed, {len(self.splitlines())} lines: .text has it>"
-
-    __str__ = __repr__
+        return f"<the plan as printed, {len(self.splitlines())} lines>"
 
 
 def explain(definition: JobDefinition) -> str:
