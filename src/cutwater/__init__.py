@@ -35,11 +35,12 @@ from cutwater.errors import (
 from cutwater.functions import KeyedProcess, Process, SideOutput
 from cutwater.job.handle import Job
 from cutwater.job.result import JobResult
+from cutwater.keyed_stream import KeyedStream
 from cutwater.restart import exponential_delay, failure_rate, fixed_delay, no_restart
 from cutwater.state.backend import StateBackend
 from cutwater.state.descriptors import AggregatingState, ListState, MapState, ReducingState, ValueState
 from cutwater.state.memory import Memory
-from cutwater.stream import KeyedStream, Stream
+from cutwater.stream import Stream
 
 __all__ = [
     "END", "AggregatingState", "CheckpointInfo", "Checkpointing", "CommitLost", "ConfigError", "CutwaterError",

@@ -7,10 +7,10 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 
 from cutwater.errors import ConfigError
-from cutwater.flow.elements import Milliseconds
+from cutwater.flow.watermarks import Milliseconds
 from cutwater.rows import Row
 from cutwater.schema import SchemaLike, arrow_schema
-from cutwater.state.descriptors import StateDescriptor
+from cutwater.state.descriptors import StateDescriptor, declared_states
 
 T = TypeVar("T")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -213,3 +213,29 @@ class KeyedProcess(Function):
         raise NotImplementedError(
             f"{type(self).__name__} sets timers and needs a method on_timer(self, timestamp, ctx)"
         )
+
+
+def checked_callable(method: str, fn: Any) -> Any:
+    if not callable(fn):
+        raise ConfigError(f"{method}: {fn!r} is not a function.")
+    return fn
+
+
+def checked_instance(method: str, fn: Any, wanted: type[Function]) -> Any:
+    """``fn`` or, of a class, an instance; ConfigError if it cannot do what ``wanted`` is there for."""
+    if isinstance(fn, type) and issubclass(fn, wanted):
+        try:
+            fn = fn()
+        except TypeError as error:
+            raise ConfigError(
+                f"{method}: {fn.__name__} cannot be made without arguments ({error}); pass one."
+            ) from error
+    if not isinstance(fn, wanted):
+        raise ConfigError(f"{method}: {fn!r} is not a cw.{wanted.__name__}.")
+    if type(fn).process is wanted.process:  # type: ignore[attr-defined]  # Function itself has none
+        raise ConfigError(f"{method}: {type(fn).__name__} needs a method process(self, row, ctx).")
+    if not issubclass(wanted, KeyedProcess) and (states := declared_states(type(fn))):
+        raise ConfigError(
+            f"{method}: {type(fn).__name__}.{next(iter(states))} is state by key, which only a cw.KeyedProcess behind key_by has."
+        )
+    return fn

@@ -1,35 +1,37 @@
 """Streams: what users write. Every method adds a node to the pipeline and returns the stream behind it."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
 import pyarrow as pa
 
-from cutwater.aggregates import AggregateSpec
 from cutwater.connectors.collect import Collect
 from cutwater.connectors.print import print_sink
 from cutwater.connectors.sink import Sink
+from cutwater.duration import Duration, parse_duration
 from cutwater.errors import ConfigError, SchemaError
 from cutwater.flow.columns import check_key_type
-from cutwater.functions import KeyedProcess, Process
+from cutwater.flow.event_time import EventTime
+from cutwater.functions import KeyedProcess, Process, checked_callable, checked_instance
 from cutwater.graph.logical import Exchange, NodeKind
 from cutwater.nullability import either_nullable
-from cutwater.operators.aggregate import Aggregate
 from cutwater.operators.collect import CollectOperator
 from cutwater.operators.column_functions import FilterExpression, MapBatches, Select, WithColumns
-from cutwater.operators.combine import Combine
-from cutwater.operators.keyed_process import KeyedProcessOperator, KeyedReduce, ProcessOperator
 from cutwater.operators.loosen import Loosen
 from cutwater.operators.operator import Operator
+from cutwater.operators.process import ProcessOperator
 from cutwater.operators.row_functions import Filter, FlatMap, Map
 from cutwater.operators.sink_operator import SinkOperator
+from cutwater.operators.timestamps import WithTimestamps
 from cutwater.pipeline import Draft, Upstream, checked_parallelism, checked_uid
 from cutwater.schema import SchemaLike, require_columns
 from cutwater.state.frozen import refuse_reserved
 
 if TYPE_CHECKING:
     from cutwater.environment import Environment
+    from cutwater.keyed_stream import KeyedStream
 
 Expression = pl.Expr | str
 RowFunction = Callable[[Any], Any]
@@ -38,34 +40,43 @@ RowFunction = Callable[[Any], Any]
 class Stream:
     """Records of one schema, from one or (after ``union``) several inputs."""
 
-    def __init__(self, env: "Environment", inputs: tuple[Upstream, ...], schema: pa.Schema, *, nameable: bool) -> None:
+    def __init__(
+        self,
+        env: "Environment",
+        inputs: tuple[Upstream, ...],
+        schema: pa.Schema,
+        *,
+        nameable: bool,
+        time: EventTime | None = None,
+    ) -> None:
         self._env = env
         self._inputs = inputs
         self._nameable = nameable
+        self._time = time
         self.schema = schema
 
     # --- rows ---------------------------------------------------------------------------------------------------------
 
     def map(self, fn: RowFunction, schema: SchemaLike) -> "Stream":
         """One row in, one out: ``fn(row)`` returns a tuple, a dict or a row."""
-        return self._then("map", Map(_callable("map", fn), schema))
+        return self._then("map", Map(checked_callable("map", fn), schema))
 
     def flat_map(self, fn: RowFunction, schema: SchemaLike) -> "Stream":
         """One row in, any number out: ``fn(row)`` returns or yields rows."""
-        return self._then("flat_map", FlatMap(_callable("flat_map", fn), schema))
+        return self._then("flat_map", FlatMap(checked_callable("flat_map", fn), schema))
 
     def filter(self, condition: "RowFunction | Expression") -> "Stream":
         """Keep rows for which a function, a Polars expression or a SQL condition is true."""
         if isinstance(condition, pl.Expr | str):
             return self._then("filter", FilterExpression(condition))
-        return self._then("filter", Filter(_callable("filter", condition)))
+        return self._then("filter", Filter(checked_callable("filter", condition)))
 
     def process(self, fn: Process, schema: SchemaLike) -> "Stream":
         """An own function with ``open``, ``process(row, ctx)`` and side outputs."""
         kind = fn if isinstance(fn, type) else type(fn)
         if issubclass(kind, KeyedProcess):
             raise ConfigError(f"{kind.__name__} keeps state by key: write s.key_by(...).process(...).")
-        return self._then("process", ProcessOperator(_instance("process", fn, Process), schema))
+        return self._then("process", ProcessOperator(checked_instance("process", fn, Process), schema, self._time))
 
     # --- columns ------------------------------------------------------------------------------------------------------
 
@@ -79,7 +90,26 @@ class Stream:
 
     def map_batches(self, fn: Callable[[pl.DataFrame], pl.DataFrame], schema: SchemaLike) -> "Stream":
         """Whole batches: ``fn(df)`` gets and returns a ``pl.DataFrame``. How many rows come together is not promised."""
-        return self._then("map_batches", MapBatches(_callable("map_batches", fn), schema))
+        return self._then("map_batches", MapBatches(checked_callable("map_batches", fn), schema))
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def with_timestamps(
+        self, column: str, out_of_orderness: Duration = timedelta(0), idle_after: Duration | None = None
+    ) -> "Stream":
+        """Event time: ``column`` (a timestamp, or a long of milliseconds) says when each record happened.
+
+        A record that comes more than ``out_of_orderness`` behind the latest one of its split may be late. A split that is
+        silent for ``idle_after`` holds the others back no longer. What follows keeps the time as long as it keeps the column.
+        """
+        if not isinstance(column, str):
+            raise ConfigError(f"with_timestamps: {column!r} is not the name of a column.")
+        lag = parse_duration("out_of_orderness", out_of_orderness, allow_zero=True)
+        patience = None if idle_after is None else parse_duration("idle_after", idle_after)
+        time = EventTime((column,))
+        stream = self._then("with_timestamps", WithTimestamps(time, lag, patience))
+        stream._time = time
+        return stream
 
     # --- how records travel -------------------------------------------------------------------------------------------
 
@@ -96,7 +126,8 @@ class Stream:
                 raise SchemaError(f"union: the schemas differ: [{_told(self.schema)}] and [{_told(other.schema)}].")
             schema = united
         inputs = tuple(up for stream in (self, *others) for up in stream._loosened(schema))
-        return Stream(self._env, inputs, schema, nameable=False)
+        time = self._time if all(other._time == self._time for other in others) else None
+        return Stream(self._env, inputs, schema, nameable=False, time=time)
 
     def rebalance(self) -> "Stream":
         """Spread records evenly over the subtasks of the next operator."""
@@ -125,18 +156,21 @@ class Stream:
                 raise ConfigError(f"key_by: column {column!r} is given twice; name it once.")
             refuse_reserved(column, "key_by")
             check_key_type(column, self.schema.field(column).type)
+        from cutwater.keyed_stream import KeyedStream
+
         inputs = tuple(Upstream(up.draft, up.tag) for up in self._inputs)
-        return KeyedStream(self._env, inputs, self.schema, columns)
+        return KeyedStream(self._env, inputs, self.schema, columns, self._time)
 
     def side_output(self, tag: str) -> "Stream":
         """The records that the operator before sent to its side output ``tag``."""
         if len(self._inputs) != 1:
             raise ConfigError(f"side_output({tag!r}): a union has no side outputs; ask the stream that has it.")
         draft = self._inputs[0].draft
-        if tag not in draft.side_schemas:
+        if tag not in list(draft.side_schemas):  # a list: whatever it is need not be hashable
             known = ", ".join(sorted(draft.side_schemas)) or "none"
             raise ConfigError(f"side_output({tag!r}): {draft.name} has no such side output (it has: {known}).")
-        return Stream(self._env, (Upstream(draft, tag),), draft.side_schemas[tag], nameable=False)
+        schema = draft.side_schemas[tag]
+        return Stream(self._env, (Upstream(draft, tag),), schema, nameable=False, time=self._time_in(schema))
 
     # --- where records go ---------------------------------------------------------------------------------------------
 
@@ -188,7 +222,7 @@ class Stream:
 
     def _by(self, exchange: Exchange) -> "Stream":
         inputs = tuple(Upstream(up.draft, up.tag, exchange) for up in self._inputs)
-        return Stream(self._env, inputs, self.schema, nameable=False)
+        return Stream(self._env, inputs, self.schema, nameable=False, time=self._time)
 
     def _loosened(self, schema: pa.Schema) -> tuple[Upstream, ...]:
         """Its inputs under a schema that allows more nulls; the change is made where the records come from."""
@@ -200,71 +234,14 @@ class Stream:
         self._env.add(draft)
         return Upstream(draft, None, up.exchange)
 
+    def _time_in(self, schema: pa.Schema) -> EventTime | None:
+        """Of records of ``schema`` that are made of these."""
+        return self._time if self._time is not None and self._time.is_kept(self.schema, schema) else None
+
     def _then(self, name: str, operator: Operator, inputs: tuple[Upstream, ...] | None = None) -> "Stream":
-        return add_operator(self._env, name, operator, inputs or self._inputs, [self.schema])
-
-
-class KeyedStream:
-    """A stream whose records meet by key. State belongs to keys, so stateful operators stand here.
-
-    ``inputs`` are where records come from: how they travel on is settled here.
-    """
-
-    def __init__(
-        self, env: "Environment", inputs: tuple[Upstream, ...], schema: pa.Schema, columns: tuple[str, ...]
-    ) -> None:
-        self._env = env
-        self._inputs = inputs
-        self._columns = columns
-        self.schema = schema
-
-    def agg(self, **aggregates: AggregateSpec) -> Stream:
-        """Running aggregates: key columns and results, one updated row per key and batch."""
-        combines = [Combine(self._columns, aggregates) for _ in self._inputs]
-        partials = [combine.output_schema([self.schema]) for combine in combines]
-        before = [
-            Draft("combine", NodeKind.OPERATOR, combine, (up,), partial)
-            for combine, up, partial in zip(combines, self._inputs, partials, strict=True)
-        ]
-        aggregate = Aggregate(self._columns, aggregates, partial=True)
-        schema = aggregate.output_schema(partials[:1])
-        inputs = tuple(Upstream(draft, None, Exchange.KEY_GROUP, self._columns) for draft in before)
-        draft = Draft("agg", NodeKind.OPERATOR, aggregate, inputs, schema)
-        for helper in before:
-            helper.follows = draft
-            self._env.add(helper)
-        self._env.add(draft)
-        return Stream(self._env, (Upstream(draft),), schema, nameable=True)
-
-    def reduce(self, fn: Callable[[Any, Any], Any]) -> Stream:
-        """``fn(reduced, row)`` gives the new reduced row of the key; emitted for every record."""
-        return self._keyed("reduce", KeyedReduce(_callable("reduce", fn), self._columns))
-
-    def process(self, fn: KeyedProcess, schema: SchemaLike) -> Stream:
-        """An own function with state by key."""
-        instance = _instance("process", fn, KeyedProcess)
-        return self._keyed("process", KeyedProcessOperator(instance, schema, self._columns))
-
-    def uid(self, uid: str) -> NoReturn:
-        """Refused: see below."""
-        _refuse_behind_key_by(f"uid({uid!r})")
-
-    def named(self, name: str) -> NoReturn:
-        """Refused: see below."""
-        _refuse_behind_key_by(f"named({name!r})")
-
-    def with_parallelism(self, parallelism: int) -> NoReturn:
-        """Refused: see below."""
-        _refuse_behind_key_by(f"with_parallelism({parallelism!r})")
-
-    def _keyed(self, name: str, operator: Operator) -> Stream:
-        inputs = tuple(Upstream(up.draft, up.tag, Exchange.KEY_GROUP, self._columns) for up in self._inputs)
-        return add_operator(self._env, name, operator, inputs, [self.schema])
-
-
-def _refuse_behind_key_by(call: str) -> NoReturn:
-    """A keyed stream is no operator: a uid, a name or a parallelism would belong to nothing."""
-    raise ConfigError(f"{call} cannot stand behind key_by: write it behind agg, reduce or process.")
+        stream = add_operator(self._env, name, operator, inputs or self._inputs, [self.schema])
+        stream._time = self._time_in(stream.schema)
+        return stream
 
 
 def add_operator(
@@ -276,24 +253,10 @@ def add_operator(
     return Stream(env, (Upstream(draft),), schema, nameable=True)
 
 
-def _callable(method: str, fn: Any) -> Any:
-    if not callable(fn):
-        raise ConfigError(f"{method}: {fn!r} is not a function.")
-    return fn
-
-
 def _checked_name(name: object) -> str:
     if not isinstance(name, str) or not name:
         raise ConfigError(f"named({name!r}): a non-empty string is needed.")
     return name
-
-
-def _instance(method: str, fn: Any, wanted: type) -> Any:
-    if isinstance(fn, type) and issubclass(fn, wanted):
-        return fn()
-    if not isinstance(fn, wanted):
-        raise ConfigError(f"{method}: {fn!r} is not a cw.{wanted.__name__}.")
-    return fn
 
 
 def _told(schema: pa.Schema) -> str:

@@ -27,7 +27,7 @@ from cutwater.subtask.source_subtask import SourceSubtask
 from cutwater.testing.actors import RelayActor
 from tests.simulation.world import Setting, run_and_judge
 
-MOST_SEEDS = 60
+MOST_SEEDS = 300
 Patch = pytest.MonkeyPatch
 
 

@@ -3,6 +3,7 @@
 import re
 import subprocess
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -79,3 +80,18 @@ def test_the_pipeline_of_getting_started_passes_its_test(tmp_path: Path, monkeyp
     exec(compile(tested, "test_wordcount.py", "exec"), names)
     names["test_words_are_counted_once_over_a_failure"]()
     assert [path.name for path in tmp_path.iterdir()] == ["books"]
+
+
+def test_the_pipeline_of_event_time_tells_of_silence_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (written,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "event-time.md").read_text(), re.DOTALL)
+    names: dict[str, Any] = {"__name__": "event_time", "cw": cw}
+    exec(compile(written, "silence.py", "exec"), names)
+    minutes = [datetime(2024, 5, 1, 12, minute, tzinfo=UTC) for minute in (0, 5, 20)]
+    clicks = [("ann", minutes[0]), ("ann", minutes[1]), ("bob", minutes[2])]
+    (tmp_path / "clicks").mkdir()
+    (tmp_path / "clicks" / "today.json").touch()
+    got = cw.testing.run(names["pipeline"], {"clicks": clicks})["silent"]
+    assert [(row.user, row.last) for row in got] == [
+        ("ann", int(minutes[1].timestamp() * 1000)), ("bob", int(minutes[2].timestamp() * 1000)),
+    ]  # fmt: skip

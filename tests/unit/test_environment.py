@@ -35,6 +35,21 @@ class Untold(cw.Source):
         raise AssertionError("never read")
 
 
+class NeedsArguments(cw.Process):
+    def __init__(self, n: int) -> None: ...
+
+    def process(self, row: Any, ctx: Any) -> Any: ...
+
+
+class NoProcess(cw.KeyedProcess): ...
+
+
+class WithState(cw.Process):
+    seen = cw.ValueState("long")
+
+    def process(self, row: Any, ctx: Any) -> Any: ...
+
+
 def nested(s: cw.Stream) -> cw.Stream:
     return s.map(lambda row: ([row.n], row.n), "tags array<long>, key_group long")
 
@@ -162,10 +177,22 @@ def test_a_wrong_setting_is_refused_at_the_call(call: Callable[[], object], mess
         (lambda s: s.with_parallelism(0), "parallelism=0: a whole number of at least 1"),
         (
             lambda s: s.key_by("n").uid("x"),
-            "uid('x') cannot stand behind key_by: write it behind agg, reduce or process.",
+            "uid cannot stand behind key_by: write it before it, or behind agg, reduce or process.",
         ),
-        (lambda s: s.key_by("n").named("x"), "named('x') cannot stand behind key_by"),
-        (lambda s: s.key_by("n").with_parallelism(3), "with_parallelism(3) cannot stand behind key_by"),
+        (lambda s: s.key_by("n").named("x"), "named cannot stand behind key_by"),
+        (lambda s: s.key_by("n").with_parallelism(3), "with_parallelism cannot stand behind key_by"),
+        (lambda s: s.key_by("n").map(lambda r: r, "n long"), "map cannot stand behind key_by"),
+        (lambda s: s.key_by("n").write(cw.discard()), "write cannot stand behind key_by"),
+        (lambda s: s.side_output(["x"]), "side_output(['x']): "),
+        (lambda s: s.process(NeedsArguments, "n long"), "process: NeedsArguments cannot be made without arguments"),
+        (
+            lambda s: s.key_by("n").process(NoProcess, "n long"),
+            "process: NoProcess needs a method process(self, row, ctx)",
+        ),
+        (
+            lambda s: s.process(WithState, "n long"),
+            "process: WithState.seen is state by key, which only a cw.KeyedProcess",
+        ),
         (lambda s: s.union(s).uid("x"), "uid() cannot stand here: key_by, union, rebalance"),
         (lambda s: s.rebalance().uid("x"), "uid() cannot stand here"),
         (lambda s: s.broadcast().named("x"), "named() cannot stand here"),

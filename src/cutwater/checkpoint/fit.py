@@ -13,6 +13,9 @@ from cutwater.errors import RestoreError
 
 Json = Any
 
+WATERMARKS = ("watermarks", "split_watermarks")
+"""How far time had come: kept so that a restore is as if nothing had happened, but nothing that anybody would miss."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredUid:
@@ -29,9 +32,10 @@ class StoredUid:
         """What would be lost, as an error names it."""
         keys: set[str] = set()
         for _, inline in self.inlines():
-            keys.update(key for key, value in inline.items() if value) if isinstance(inline, Mapping) else keys.add(
-                "inline"
-            )
+            if isinstance(inline, Mapping):
+                keys.update(key for key, value in inline.items() if value and key not in WATERMARKS)
+            else:
+                keys.add("inline")
         return sorted({*self.tables(), *keys})
 
     def tables(self) -> list[str]:

@@ -8,6 +8,8 @@ with optional keys, and each says how it moves when the parallelism changes:
     list_state       list                     dealt out anew, one after the other
     union_state      list                     everything to everybody
     broadcast_state  anything                 one copy to everybody
+    watermarks       list                     everything to everybody
+    split_watermarks list                     everything to everybody
     own              anything                 belongs to the subtask itself: kept at equal parallelism, else dropped
 
 At equal parallelism nothing moves.
@@ -21,6 +23,7 @@ from typing import Any
 
 from cutwater.checkpoint.completed import CompletedCheckpoint, VertexShape
 from cutwater.checkpoint.fit import (
+    WATERMARKS,
     DeclaredStates,
     StoredUid,
     check_all_is_restored,
@@ -35,7 +38,8 @@ from cutwater.flow.key_groups import KeyGroupRange, key_group_range
 
 Json = Any
 
-_KEYS = frozenset(("splits", "committables", "list_state", "union_state", "broadcast_state", "own"))
+_TO_EVERYBODY = ("union_state", *WATERMARKS)
+_KEYS = frozenset(("splits", "committables", "list_state", "broadcast_state", "own", *_TO_EVERYBODY))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +172,9 @@ def _deal_inline(checkpoint: CompletedCheckpoint, stored: StoredUid, parallelism
         for index, own in enumerate(new):
             fallen = [(old, inline) for old, inline in inlines if old % parallelism == index]
             own["committables"] = _in_order(fallen, "committables")
-    if "union_state" in present:
+    for key in present.intersection(_TO_EVERYBODY):
         for own in new:
-            own["union_state"] = _in_order(inlines, "union_state")
+            own[key] = _in_order(inlines, key)
     if "broadcast_state" in present:
         copy = next(inline["broadcast_state"] for _, inline in inlines if "broadcast_state" in inline)
         for own in new:

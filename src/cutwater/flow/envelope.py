@@ -12,6 +12,7 @@ from enum import IntEnum
 import pyarrow as pa
 
 from cutwater.flow.ids import ChannelId, CheckpointId
+from cutwater.flow.watermarks import MIN_WATERMARK, Milliseconds
 
 EXCHANGE_DDL = "target int, channel int, kind int, seq long, mark long, payload binary"
 _FIELDS: dict[str, pa.DataType] = {
@@ -56,8 +57,18 @@ _KIND = list(_FIELDS).index("kind")
 _ONE_PAD = [int(RowKind.PAD)]
 
 
-def data_row(target: int, channel: ChannelId, seq: int, batch: pa.RecordBatch) -> Row:
-    return Row(target, channel, RowKind.DATA, seq, 0, batch.serialize())
+def data_row(
+    target: int, channel: ChannelId, seq: int, batch: pa.RecordBatch, watermark: Milliseconds = MIN_WATERMARK
+) -> Row:
+    return Row(target, channel, RowKind.DATA, seq, watermark, batch.serialize())
+
+
+def watermark_row(target: int, channel: ChannelId, seq: int, watermark: Milliseconds) -> Row:
+    return Row(target, channel, RowKind.WATERMARK, seq, watermark, _EMPTY)
+
+
+def idle_row(target: int, channel: ChannelId, seq: int) -> Row:
+    return Row(target, channel, RowKind.IDLE, seq, 0, _EMPTY)
 
 
 def barrier_row(target: int, channel: ChannelId, seq: int, checkpoint: CheckpointId, triggered_at: float) -> Row:

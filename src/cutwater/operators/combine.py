@@ -1,14 +1,14 @@
 """Aggregation before the exchange: records of one key travel as one partial row."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from cutwater.aggregates import AggregateSpec
 from cutwater.errors import PlanError
-from cutwater.flow.elements import Milliseconds
 from cutwater.flow.ids import CheckpointId
+from cutwater.flow.watermarks import MAX_WATERMARK, Milliseconds
 from cutwater.operators.accumulators import AccumulatorPlan, plan_aggregates
 from cutwater.operators.operator import Collector, Operator, OperatorContext, OperatorSnapshot
 from cutwater.state.memory_aggregates import MemoryAggregateTable
@@ -43,9 +43,9 @@ class Worth:
 class Combine(Operator):
     """Emits partial rows (key columns and accumulators) for an ``Aggregate(..., partial=True)`` of the same arguments.
 
-    Holds rows back for a few milliseconds at most, and never over a watermark, an aligned barrier or the end. At an unaligned
-    cut what it holds goes into the snapshot. Rows leave in the order in which their keys came first, so that what came
-    first and last within a channel stays so.
+    Holds rows back for a few milliseconds at most, with the watermark behind them, and never over an aligned barrier or the
+    end. At an unaligned cut what it holds goes into the snapshot. Rows leave in the order in which their keys came first, so
+    that what came first and last within a channel stays so.
     """
 
     def __init__(self, keys: Sequence[str], results: Mapping[str, AggregateSpec]) -> None:
@@ -58,6 +58,8 @@ class Combine(Operator):
         self._buffer: MemoryAggregateTable | None = None
         self._records = 0
         self._deadline: Milliseconds | None = None
+        self._watermark: Milliseconds | None = None
+        """To be passed on behind the rows held back."""
         self._worth = Worth()
 
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
@@ -88,15 +90,24 @@ class Combine(Operator):
         if len(self._filling()) >= MAX_KEYS or (self._deadline is not None and self._now() >= self._deadline):
             self._flush(out)
 
-    def on_watermark(self, watermark: Milliseconds, out: Collector) -> None:
+    def on_watermark(self, watermark: Milliseconds, out: Collector) -> Iterator[None]:
+        """It waits for the rows before it: with one in every batch little would be combined."""
+        self._watermark = watermark
+        if watermark == MAX_WATERMARK or (self._few is None and self._buffer is None):
+            self._flush(out)
+        yield from ()
+
+    def on_idle(self, out: Collector) -> None:
         self._flush(out)
+        out.rest()
 
     def next_timer(self) -> Milliseconds | None:
         return self._deadline
 
-    def on_processing_time(self, now: Milliseconds, out: Collector) -> None:
+    def on_processing_time(self, now: Milliseconds, out: Collector) -> Iterator[None]:
         if self._deadline is not None and now >= self._deadline:
             self._flush(out)
+        yield from ()
 
     def before_barrier(self, out: Collector) -> None:
         self._flush(out)
@@ -151,9 +162,11 @@ class Combine(Operator):
         self._few = self._buffer = self._deadline = None
         if few is not None:
             out.emit(self._plan.partial_rows(few))
-        if buffer is None:
-            return
-        self._worth.combined(self._records, len(buffer))
-        names = self._plan.partial_schema.names
-        for batch in buffer.freeze().batches():
-            out.emit(batch.select(names).cast(self._plan.partial_schema))
+        if buffer is not None:
+            self._worth.combined(self._records, len(buffer))
+            names = self._plan.partial_schema.names
+            for batch in buffer.freeze().batches():
+                out.emit(batch.select(names).cast(self._plan.partial_schema))
+        watermark, self._watermark = self._watermark, None
+        if watermark is not None:
+            out.advance(watermark)

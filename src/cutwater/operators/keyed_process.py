@@ -1,16 +1,16 @@
 """Functions of the user with state by key: keyed process and reduce."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from types import GeneratorType
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from cutwater.errors import ConfigError, SchemaError
-from cutwater.flow.elements import Milliseconds
+from cutwater.errors import ConfigError
+from cutwater.flow.event_time import EventTime
 from cutwater.flow.ids import CheckpointId
+from cutwater.flow.watermarks import MAX_WATERMARK, Milliseconds
 from cutwater.functions import KeyedProcess, Timers
 from cutwater.operators.operator import Collector, Operator, OperatorContext, OperatorSnapshot
 from cutwater.operators.process import ContextFunction, ProcessOperator, several
@@ -24,29 +24,26 @@ from cutwater.state.value_types import handing_out
 
 __all__ = ["KeyedProcessOperator", "KeyedReduce", "ProcessOperator"]
 
+TIMERS_A_STEP = 256
+
 
 class KeyedProcessOperator(ContextFunction):
-    """``k.process(fn, schema)``: results in the order of the rows, state of the row's key at hand.
-
-    ``time`` is the column of event time, when the stream has one (``with_timestamps``).
-    """
+    """``k.process(fn, schema)``: results in the order of the rows, state of the row's key at hand."""
 
     fn: KeyedProcess
 
-    def __init__(self, fn: KeyedProcess, schema: SchemaLike, keys: Sequence[str], *, time: str | None = None) -> None:
-        super().__init__(fn, schema)
+    def __init__(
+        self, fn: KeyedProcess, schema: SchemaLike, keys: Sequence[str], time: EventTime | None = None
+    ) -> None:
+        super().__init__(fn, schema, time)
         self.keys = tuple(keys)
-        self.time = time
         self._key_schema: pa.Schema | None = None
         self._store: KeyedStateStore | None = None
         self._timers: dict[str, TimerQueue] = {}
 
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
         self._key_schema = key_schema(inputs[0], self.keys, "process")
-        if self.time is not None:
-            require_columns(inputs[0], [self.time], "process")
-            _check_time(inputs[0].field(self.time))
-        return self.schema
+        return super().output_schema(inputs)
 
     def open(self, ctx: OperatorContext) -> None:
         assert self._key_schema is not None, "output_schema comes first, in the driver"
@@ -81,15 +78,6 @@ class KeyedProcessOperator(ContextFunction):
         self._emit(results, out)
         states.tend()
 
-    def _times_of(self, batch: pa.RecordBatch) -> Iterable[Milliseconds | None]:
-        if self.time is None:
-            return repeat(None)
-        column = batch.column(self.time)
-        if pa.types.is_timestamp(column.type):
-            column = pc.cast(column, pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
-        times: list[Milliseconds | None] = column.to_pylist()
-        return times
-
     def _set_timer(self, kind: str, time: Milliseconds) -> None:
         if not self._timers:
             raise ConfigError(f"{type(self.fn).__name__} sets timers and needs a method on_timer(self, timestamp, ctx)")
@@ -100,21 +88,23 @@ class KeyedProcessOperator(ContextFunction):
             )
         self._timers[kind].set(self._states.key, time)
 
-    def on_watermark(self, watermark: Milliseconds, out: Collector) -> None:
-        super().on_watermark(watermark, out)
-        self._fire("event", watermark, out)
+    def on_watermark(self, watermark: Milliseconds, out: Collector) -> Iterator[None]:
+        self._know(watermark)
+        if self._timers:
+            timers = self._timers["event"]
+            yield from self._fire(timers.last() if watermark == MAX_WATERMARK else timers.due(watermark), out)
+        out.advance(watermark)
 
     def next_timer(self) -> Milliseconds | None:
         return self._timers["processing"].earliest() if self._timers else None
 
-    def on_processing_time(self, now: Milliseconds, out: Collector) -> None:
-        self._fire("processing", now, out)
+    def on_processing_time(self, now: Milliseconds, out: Collector) -> Iterator[None]:
+        if self._timers:
+            yield from self._fire(self._timers["processing"].due(now), out)
 
-    def _fire(self, kind: str, until: Milliseconds, out: Collector) -> None:
-        if not self._timers:
-            return
+    def _fire(self, due: Iterable[tuple[Milliseconds, Any]], out: Collector) -> Iterator[None]:
         ctx, results = self._context, list[Any]()
-        for time, key in self._timers[kind].due(until):
+        for fired, (time, key) in enumerate(due, 1):
             self._states.key = key
             # state knows a key of several columns as a plain tuple
             ctx.key = key if len(self.keys) == 1 else tuple.__new__(row_type(self.keys), key)
@@ -125,11 +115,16 @@ class KeyedProcessOperator(ContextFunction):
                     results.extend(several(found))
             except Exception as error:
                 raise user_error(error, f"{self.where}, on_timer({time}) of key {key!r}") from error
+            if fired % TIMERS_A_STEP == 0:
+                self._emit(results, out)
+                results = []
+                yield
         self._emit(results, out)
 
     def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
         assert self._store is not None
-        return OperatorSnapshot(tables=self._store.freeze())
+        time = super().snapshot(checkpoint)
+        return OperatorSnapshot(inline=time and time.inline, tables=self._store.freeze())
 
     def close(self) -> None:
         if self._opened:
@@ -227,10 +222,3 @@ def opened_store(ctx: OperatorContext) -> KeyedStateStore:
         for table in ctx.restored.tables():
             store.restore(table, ctx.restored.batches(table))
     return store
-
-
-def _check_time(field: "pa.Field[Any]") -> None:
-    if not (pa.types.is_timestamp(field.type) or pa.types.is_integer(field.type)):
-        raise SchemaError(
-            f"process: the time column {field.name!r} is {field.type}; a timestamp or milliseconds are needed"
-        )

@@ -1,15 +1,15 @@
 """The contract between a subtask and the operators of its chain."""
 
 from abc import ABC
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from cutwater.flow.elements import Milliseconds
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.flow.watermarks import Milliseconds
 from cutwater.state.backend import StateBackend
 from cutwater.state.frozen import FrozenTable
 
@@ -22,6 +22,12 @@ class Collector(Protocol):
     def emit(self, batch: pa.RecordBatch) -> None: ...
 
     def emit_side(self, tag: str, batch: pa.RecordBatch) -> None: ...
+
+    def advance(self, watermark: Milliseconds) -> None:
+        """No record older than ``watermark`` follows."""
+
+    def rest(self) -> None:
+        """Nothing comes for now, and nobody shall wait for it."""
 
 
 class RestoredOperator(Protocol):
@@ -62,6 +68,8 @@ class OperatorContext:
     backend: StateBackend
     now: Callable[[], Milliseconds]
     driver: DriverPort
+    behind_source: bool = False
+    """In the chain of a source: ``on_splits`` tells what is read."""
     checkpointed: bool = True
     restored: RestoredOperator | None = None
     counters: dict[str, int] = field(default_factory=dict)
@@ -88,6 +96,9 @@ class Operator(ABC):
 
     input_ports: int = 1
 
+    split: str = ""
+    """Behind a source, in its chain: the split that the records being processed are of."""
+
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
         """In the driver, when the pipeline is written: raise SchemaError if the inputs do not fit."""
         return inputs[0]
@@ -101,15 +112,25 @@ class Operator(ABC):
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
         raise NotImplementedError(f"{type(self).__name__} takes no input")
 
-    def on_watermark(self, watermark: Milliseconds, out: Collector) -> None:  # noqa: B027 (optional hook)
-        ...
+    def on_watermark(self, watermark: Milliseconds, out: Collector) -> Iterator[None]:
+        """Do all that becomes due by it, in steps of a few milliseconds, then pass it on."""
+        out.advance(watermark)
+        yield from ()
+
+    def on_idle(self, out: Collector) -> None:
+        """No input delivers for now: pass that on."""
+        out.rest()
+
+    def on_splits(self, open_splits: Collection[str], out: Collector) -> None:  # noqa: B027 (optional hook)
+        """Behind a source, in its chain: the splits that records may come from, whenever they change."""
 
     def next_timer(self) -> Milliseconds | None:
         """When ``on_processing_time`` wants to be called next, if at all."""
         return None
 
-    def on_processing_time(self, now: Milliseconds, out: Collector) -> None:  # noqa: B027 (optional hook)
-        ...
+    def on_processing_time(self, now: Milliseconds, out: Collector) -> Iterator[None]:
+        """All that is due by the clock, in steps of a few milliseconds."""
+        yield from ()
 
     def before_barrier(self, out: Collector) -> None:  # noqa: B027 (optional hook)
         """Emit whatever is held back (a combine buffer), so that the snapshot need not hold it."""

@@ -1,15 +1,18 @@
 """A function of the user that is called for each row with a context, and may have side outputs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from types import GeneratorType
 from typing import Any
 
 import pyarrow as pa
 
 from cutwater.errors import ConfigError
-from cutwater.flow.elements import Milliseconds
+from cutwater.flow.event_time import EventTime
+from cutwater.flow.ids import CheckpointId
+from cutwater.flow.watermarks import MIN_WATERMARK, Milliseconds
 from cutwater.functions import Function, Metrics, OpenContext, Process, ProcessContext, Timers
-from cutwater.operators.operator import Collector, Operator, OperatorContext
+from cutwater.operators.operator import Collector, Operator, OperatorContext, OperatorSnapshot
 from cutwater.operators.user_code import user_error
 from cutwater.rows import Row, batch_of, rows_of, shortened
 from cutwater.schema import SchemaLike, arrow_schema
@@ -18,14 +21,18 @@ from cutwater.schema import SchemaLike, arrow_schema
 class ContextFunction(Operator):
     """What operators around a ``Process`` and a ``KeyedProcess`` share: contexts, results and side outputs."""
 
-    def __init__(self, fn: Function, schema: SchemaLike) -> None:
+    def __init__(self, fn: Function, schema: SchemaLike, time: EventTime | None = None) -> None:
+        """``time`` says when records happened, when the stream knows it (``with_timestamps``)."""
         self.fn = fn
         self.schema = arrow_schema(schema, "process's schema")
+        self.time = time
         self.where = f"process {type(fn).__name__}"
         self._side_schemas = {output.name: output.schema for output in fn.side_outputs()}
         self._opened = False
 
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
+        if self.time is not None:
+            self.time.check(inputs[0], "process")
         return self.schema
 
     def side_schemas(self) -> Mapping[str, pa.Schema]:
@@ -36,14 +43,23 @@ class ContextFunction(Operator):
         self._side: dict[str, list[Any]] = {name: [] for name in self._side_schemas}
         opened = OpenContext(ctx.subtask, ctx.parallelism, ctx.attempt, Metrics(ctx.counters))
         self._context = ProcessContext(opened, self._side, ctx.now, Timers(_no_timers))
+        self._context.watermark = restored_watermark(ctx)
         self._opened = True
         try:
             self.fn.open(opened)
         except Exception as error:
             raise user_error(error, f"{self.where}, open") from error
 
-    def on_watermark(self, watermark: Milliseconds, out: Collector) -> None:
-        self._context.watermark = watermark
+    def on_watermark(self, watermark: Milliseconds, out: Collector) -> Iterator[None]:
+        self._know(watermark)
+        out.advance(watermark)
+        yield from ()
+
+    def _know(self, watermark: Milliseconds) -> None:
+        self._context.watermark = None if watermark == MIN_WATERMARK else watermark
+
+    def _times_of(self, batch: pa.RecordBatch) -> Iterable[Milliseconds | None]:
+        return repeat(None) if self.time is None else self.time.of(batch, self.where).tolist()
 
     def _emit(self, results: list[Any], out: Collector) -> None:
         if results:
@@ -53,9 +69,19 @@ class ContextFunction(Operator):
                 out.emit_side(name, batch_of(rows, self._side_schemas[name], f"{self.where}, side output {name!r}"))
                 rows.clear()
 
+    def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot | None:
+        watermark = self._context.watermark
+        return None if watermark is None else OperatorSnapshot(inline={"watermarks": [watermark]})
+
     def close(self) -> None:
         if self._opened:
             self.fn.close()
+
+
+def restored_watermark(ctx: OperatorContext) -> Milliseconds | None:
+    """Where the slowest of the old subtasks stood: what was late before is late again."""
+    parts = ctx.restored.inline if ctx.restored is not None else ()
+    return min((time for part in parts for time in part.get("watermarks", ())), default=None)
 
 
 def _no_timers(kind: str, timestamp: Milliseconds) -> None:
@@ -76,7 +102,7 @@ class ProcessOperator(ContextFunction):
         results: list[Any] = []
         row: Row | None = None
         try:
-            for row in rows_of(batch):
+            for ctx.timestamp, row in zip(self._times_of(batch), rows_of(batch)):  # noqa: B905 (one may be endless)
                 found = process(row, ctx)
                 if type(found) is GeneratorType:
                     results.extend(found)

@@ -6,10 +6,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from cutwater.flow.elements import Milliseconds
+from cutwater.flow.watermarks import Milliseconds
 from cutwater.state.backend import KeyedStateStore
 
 _STORED = pa.list_(pa.int64())
+
+MOST_IN_A_ROW = 1000
 
 
 class TimerQueue:
@@ -22,6 +24,9 @@ class TimerQueue:
         """After what is restored was given to ``store``."""
         self._table = store.rows(self.table_name(kind), keys, _STORED)
         self._set = 0
+        self._followers: dict[tuple[Milliseconds, Any], int] = {}
+        """While the last timers of all fire: how many in a row led to each one that was set meanwhile."""
+        self._row = 0
         self._heap: list[tuple[Milliseconds, int, Any]] = []
         for key, times in self._table.items():
             self._heap.extend((time, self._next(), key) for time in times)
@@ -37,6 +42,8 @@ class TimerQueue:
         if time not in times:
             self._table.put(key, (*times, time))
             heappush(self._heap, (time, self._next(), key))
+            if self._row:
+                self._followers[time, key] = self._row
 
     def earliest(self) -> Milliseconds | None:
         return self._heap[0][0] if self._heap else None
@@ -44,13 +51,28 @@ class TimerQueue:
     def due(self, now: Milliseconds) -> Iterator[tuple[Milliseconds, Any]]:
         """Time and key of each timer up to ``now``, removed before it is given; also those set meanwhile."""
         while self._heap and self._heap[0][0] <= now:
-            time, _, key = heappop(self._heap)
-            rest = tuple(other for other in self._table.get(key) or () if other != time)
-            if rest:
-                self._table.put(key, rest)
-            else:
-                self._table.delete(key)
-            yield time, key
+            yield self._removed_first()
+
+    def last(self) -> Iterator[tuple[Milliseconds, Any]]:
+        """All that are left, when no record comes any more; also those set meanwhile, but not for ever.
+
+        A timer that sets the next one each time would never end: after ``MOST_IN_A_ROW`` it is dropped.
+        """
+        while self._heap:
+            time, key = self._removed_first()
+            self._row = self._followers.pop((time, key), 0) + 1
+            if self._row <= MOST_IN_A_ROW:
+                yield time, key
+        self._row = 0
+
+    def _removed_first(self) -> tuple[Milliseconds, Any]:
+        time, _, key = heappop(self._heap)
+        rest = tuple(other for other in self._table.get(key) or () if other != time)
+        if rest:
+            self._table.put(key, rest)
+        else:
+            self._table.delete(key)
+        return time, key
 
     def _next(self) -> int:
         """Breaks ties by the order of setting: keys need not be comparable."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 from cutwater.dict_keys import as_key
 from cutwater.duration import Duration, parse_duration
 from cutwater.errors import ConfigError
-from cutwater.flow.elements import Milliseconds
+from cutwater.flow.watermarks import Milliseconds
 from cutwater.schema import TypeLike, arrow_type
 from cutwater.state.backend import KeyedStateStore
 from cutwater.state.expiry import with_expiry

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from cutwater.errors import DataError
-from cutwater.flow.elements import Milliseconds
+from cutwater.flow.watermarks import Milliseconds
 from cutwater.state.key_scope import KeyScope
 from cutwater.state.place import Place
 from cutwater.state.tables import RowTable

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cutwater.errors import ConfigError
-from cutwater.flow.elements import Milliseconds
+from cutwater.flow.watermarks import Milliseconds
 
 
 class KeyScope:

@@ -1,19 +1,29 @@
 """The operators of one subtask, wired to each other and to the outgoing edges."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from cutwater.errors import CutwaterError
-from cutwater.flow.elements import Milliseconds
 from cutwater.flow.ids import CheckpointId
+from cutwater.flow.watermarks import Milliseconds
 from cutwater.graph.chaining import Vertex
-from cutwater.graph.logical import NodeKind
+from cutwater.graph.logical import Node, NodeKind
 from cutwater.operators.operator import Operator, OperatorContext, OperatorSnapshot
 
-Send = Callable[[pa.RecordBatch], None]
+
+class Receiver(Protocol):
+    """Who reads an operator's output: the next operator of the chain, or an edge that leaves it."""
+
+    def __call__(self, batch: pa.RecordBatch) -> None: ...
+
+    def advance(self, watermark: Milliseconds) -> None: ...
+
+    def rest(self) -> None:
+        """No records for now, and the watermark holds nobody back."""
+
 
 _FAILURES = (Exception, SystemExit)
 """``sys.exit`` in a user's function is a failure of that function, not a way to end the job."""
@@ -40,11 +50,11 @@ def failures_of(uid: str) -> Iterator[None]:
 
 
 class _Outlet:
-    """The Collector of one operator: hands batches to whoever reads it."""
+    """The Collector of one operator: hands batches to whoever reads it. Time is the same for all of its outputs."""
 
     def __init__(self) -> None:
-        self.main: list[Send] = []
-        self.side: dict[str, list[Send]] = {}
+        self.main: list[Receiver] = []
+        self.side: dict[str, list[Receiver]] = {}
 
     def emit(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows:
@@ -56,14 +66,60 @@ class _Outlet:
             for send in self.side.get(tag, ()):
                 send(batch)
 
-    def add(self, tag: str | None, send: Send) -> None:
-        (self.main if tag is None else self.side.setdefault(tag, [])).append(send)
+    def advance(self, watermark: Milliseconds) -> None:
+        for receiver in self._receivers():
+            receiver.advance(watermark)
+
+    def rest(self) -> None:
+        for receiver in self._receivers():
+            receiver.rest()
+
+    def add(self, tag: str | None, receiver: Receiver) -> None:
+        (self.main if tag is None else self.side.setdefault(tag, [])).append(receiver)
+
+    def _receivers(self) -> list[Receiver]:
+        return [*self.main, *(receiver for tagged in self.side.values() for receiver in tagged)]
+
+
+class _Into:
+    """The way into one operator of the chain."""
+
+    def __init__(self, chain: "Chain", node: Node, operator: Operator, outlet: _Outlet, port: int) -> None:
+        self._chain = chain
+        self._uid = node.uid
+        self._is_sink = node.kind is NodeKind.SINK
+        self._operator = operator
+        self._outlet = outlet
+        self._port = port
+
+    def __call__(self, batch: pa.RecordBatch) -> None:
+        try:
+            self._operator.process(batch, self._port, self._outlet)
+        except OperatorFailure:
+            raise
+        except _FAILURES as error:
+            raise OperatorFailure(self._uid, error) from error
+        if self._is_sink:
+            self._chain.records_written += batch.num_rows
+
+    def advance(self, watermark: Milliseconds) -> None:
+        for _ in self.advancing(watermark):
+            pass
+
+    def advancing(self, watermark: Milliseconds) -> Iterator[None]:
+        """The same in steps: what it passed on so far may leave the subtask between them."""
+        with failures_of(self._uid):
+            yield from self._operator.on_watermark(watermark, self._outlet)
+
+    def rest(self) -> None:
+        with failures_of(self._uid):
+            self._operator.on_idle(self._outlet)
 
 
 class Chain:
     """Runs on the subtask's loop, except ``complete`` which runs on the commit thread."""
 
-    def __init__(self, vertex: Vertex, sends: Iterable[tuple[str, str | None, Send]]) -> None:
+    def __init__(self, vertex: Vertex, sends: Iterable[tuple[str, str | None, Receiver]]) -> None:
         """``sends``: for each outgoing edge, the operator and side output it reads and where its batches go."""
         self._vertex = vertex
         self.records_written = 0
@@ -83,21 +139,9 @@ class Chain:
     def uids(self) -> tuple[str, ...]:
         return tuple(self._operators)
 
-    def _into(self, uid: str, port: int) -> Send:
-        operator, outlet = self._operators[uid], self._outlets[uid]
-        is_sink = any(node.uid == uid and node.kind is NodeKind.SINK for node in self._vertex.members)
-
-        def send(batch: pa.RecordBatch) -> None:
-            try:
-                operator.process(batch, port, outlet)
-            except OperatorFailure:
-                raise
-            except _FAILURES as error:
-                raise OperatorFailure(uid, error) from error
-            if is_sink:
-                self.records_written += batch.num_rows
-
-        return send
+    def _into(self, uid: str, port: int) -> _Into:
+        node = next(node for node in self._vertex.members if node.uid == uid)
+        return _Into(self, node, self._operators[uid], self._outlets[uid], port)
 
     def open(self, context_of: Callable[[str, str], OperatorContext]) -> None:
         for node in self._vertex.members:
@@ -106,13 +150,33 @@ class Chain:
                 with failures_of(node.uid):
                     self._operators[node.uid].open(context_of(node.uid, node.name))
 
-    def entry(self, port: int) -> Send:
+    def entry(self, port: int) -> _Into:
         """Where records for the head operator go in."""
         return self._into(self._vertex.head.uid, port)
 
     def source_outlet(self) -> _Outlet:
         """Where a source's records go in: behind the source itself."""
         return self._outlets[self._vertex.head.uid]
+
+    def advancing(self, watermark: Milliseconds) -> Iterator[None]:
+        """The watermark of all input, in steps."""
+        if self._vertex.is_source:
+            self.source_outlet().advance(watermark)
+        else:
+            yield from self.entry(0).advancing(watermark)
+
+    def rest(self) -> None:
+        """No input delivers for now."""
+        self.entry(0).rest()
+
+    def reads_splits(self, open_splits: Collection[str]) -> None:
+        """Behind a source: these are open now, and nothing comes from others."""
+        self._each(lambda operator, out: operator.on_splits(open_splits, out))
+
+    def reads(self, split: str) -> None:
+        """Behind a source: the next records are of this split."""
+        for operator in self._operators.values():
+            operator.split = split
 
     def _each(self, act: Callable[[Operator, _Outlet], Any]) -> None:
         for uid, operator in self._operators.items():
@@ -140,8 +204,11 @@ class Chain:
         due = [timer for operator in self._operators.values() if (timer := operator.next_timer()) is not None]
         return min(due, default=None)
 
-    def on_processing_time(self, now: Milliseconds) -> None:
-        self._each(lambda operator, out: operator.on_processing_time(now, out))
+    def on_processing_time(self, now: Milliseconds) -> Iterator[None]:
+        """In steps, as a watermark is."""
+        for uid, operator in self._operators.items():
+            with failures_of(uid):
+                yield from operator.on_processing_time(now, self._outlets[uid])
 
     def complete(self, checkpoint: CheckpointId) -> None:
         for uid, operator in self._operators.items():

@@ -18,6 +18,8 @@ class FlowLimits:
     """A row of the exchange is sent when it has this many bytes; under this cap the bytes in flight stay bounded."""
     linger_seconds: float = 0.02
     """No record waits longer than this for its payload to fill."""
+    watermark_seconds: float = 0.05
+    """A channel without records hears of the watermark this often."""
     slice_seconds: float = 0.02
     """A slice of processing aims for at most this."""
     max_slice_rows: int = 131_072

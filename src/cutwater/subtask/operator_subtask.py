@@ -12,6 +12,7 @@ from cutwater.errors import ControlError
 from cutwater.flow.envelope import Row, RowKind, read_data
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.transport import Step
+from cutwater.flow.watermarks import MIN_WATERMARK, CombinedWatermark
 from cutwater.subtask.intake import CutMark, Intake, IntakeEvents
 from cutwater.subtask.limits import KIB
 from cutwater.subtask.setup import Guarantee, SubtaskSetup
@@ -28,6 +29,9 @@ class OperatorSubtask(Subtask):
         channels = [incoming.channel for incoming in setup.inputs]
         live = frozenset(channels)
         self._waiting_for_end = set(channels)
+        self._watermark = CombinedWatermark(channels)
+        self._told = (MIN_WATERMARK, False)
+        """The watermark that the operators know of, and whether they know that no input delivers."""
         self._drain = True
         self._schema = {incoming.channel: setup.input_schemas[incoming.edge] for incoming in setup.inputs}
         self._entry = {incoming.channel: self._chain.entry(incoming.port) for incoming in setup.inputs}
@@ -88,15 +92,37 @@ class OperatorSubtask(Subtask):
                 self._drop_repeated(item)
             case Row(kind=RowKind.DATA):
                 yield from self._process(item)
+            case Row(kind=RowKind.WATERMARK):
+                self._watermark.advance(item.channel, item.mark)
+                yield from self._tell_time()
+            case Row(kind=RowKind.IDLE):
+                self._watermark.rest(item.channel)
+                yield from self._tell_time()
             case Row(kind=RowKind.END):
                 # Finished subtasks restore as finished and re-emit END without drain having any effect on them.
                 self._drain = self._drain and bool(item.mark)
                 self._waiting_for_end.discard(item.channel)
-                if not self._waiting_for_end and not self._ended:
+                if item.mark:
+                    self._watermark.remove(item.channel)
+                if self._waiting_for_end:
+                    yield from self._tell_time()
+                elif not self._ended:
                     yield from self._end(drain=self._drain)
             case _:
                 pass
         return True
+
+    def _tell_time(self) -> Iterator[Step]:
+        """To the operators, when it changed."""
+        combined = self._watermark
+        told_time, told_idle = self._told
+        if self._ended or (combined.time == told_time and combined.idle == told_idle):
+            return
+        self._told = (combined.time, combined.idle)
+        if combined.time > told_time or (told_idle and not combined.idle):
+            yield from self._stepwise(self._chain.advancing(combined.time))
+        if combined.idle:
+            self._chain.rest()
 
     def _drop_repeated(self, row: Row) -> None:
         """Without alignment a cut may come when all input ended, though upstream was cut before: after a restore upstream
@@ -105,7 +131,8 @@ class OperatorSubtask(Subtask):
             raise ControlError(f"{self._setup.subtask} got data on channel {row.channel} after the end of its input.")
 
     def _process(self, row: Row) -> Iterator[Step]:
-        batch = self._read_together(row)
+        rows = self._taken_together(row)
+        batch = self._read(rows)
         entry = self._entry[row.channel]
         start = 0
         while start < batch.num_rows:
@@ -114,15 +141,19 @@ class OperatorSubtask(Subtask):
             start += piece.num_rows
             if start < batch.num_rows:
                 yield from self._send_ready()
+        for each in rows:
+            self._watermark.advance(each.channel, each.mark)
+        yield from self._tell_time()
 
-    def _read_together(self, row: Row) -> pa.RecordBatch:
+    def _taken_together(self, row: Row) -> list[Row]:
         """Small rows that wait in line are one batch: what a batch costs whatever its size would be paid for each."""
-        schema = self._schema[row.channel]
-        batch = read_data(row, schema)
         if row.size >= SMALL_ROWS_BYTES:
-            return batch
-        others = self.intake.take_along(self._alike[row.channel], SMALL_ROWS_BYTES - row.size)
-        return pa.concat_batches([batch, *(read_data(other, schema) for other in others)]) if others else batch  # type: ignore[attr-defined]
+            return [row]
+        return [row, *self.intake.take_along(self._alike[row.channel], SMALL_ROWS_BYTES - row.size)]
+
+    def _read(self, rows: list[Row]) -> pa.RecordBatch:
+        batches = [read_data(row, self._schema[row.channel]) for row in rows]
+        return batches[0] if len(batches) == 1 else pa.concat_batches(batches)  # type: ignore[attr-defined]
 
     def close(self) -> None:
         super().close()

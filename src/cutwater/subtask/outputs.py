@@ -1,14 +1,19 @@
-"""What leaves a subtask: routed to channels, gathered into payloads, numbered."""
+"""What leaves a subtask: routed to channels, gathered into payloads, numbered.
+
+The watermark travels with the records. A channel that has none to carry it gets it alone, but not often: each such row costs
+two on the exchange (rule 23).
+"""
 
 from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
 
-from cutwater.flow.envelope import Row, barrier_row, data_row, end_row
+from cutwater.flow.envelope import Row, barrier_row, data_row, end_row, idle_row, watermark_row
 from cutwater.flow.hashing import hash_columns, key_groups
 from cutwater.flow.ids import ChannelId, CheckpointId
 from cutwater.flow.partitioning import partition
+from cutwater.flow.watermarks import MIN_WATERMARK, Milliseconds
 from cutwater.graph.logical import Exchange
 from cutwater.graph.plan import OutputRoute
 from cutwater.subtask.limits import FlowLimits
@@ -23,23 +28,57 @@ class _ChannelBuffer:
         self.seq = 0
         self.bytes = 0
         self._batches: list[pa.RecordBatch] = []
+        self._watermark = self._told = MIN_WATERMARK
+        """Where the sender is, and what the receiver knows of it."""
+        self._idle = self._told_idle = False
 
     def add(self, batch: pa.RecordBatch) -> None:
+        if batch.num_rows == 0:
+            return
         self._batches.append(batch)
         self.bytes += batch.nbytes
+        # The receiver takes a channel that delivers for an active one.
+        self._told_idle = False
+
+    def advance(self, watermark: Milliseconds) -> None:
+        self._watermark = watermark
+        self._idle = False
+
+    def rest(self) -> None:
+        self._idle = True
+
+    @property
+    def owes_time(self) -> bool:
+        """Whether the receiver has to hear of a watermark that no record carries."""
+        return not self._batches and (self._watermark > self._told or self._idle != self._told_idle)
+
+    def take_time(self) -> list[Row]:
+        rows: list[Row] = []
+        if self._batches:
+            return rows
+        if self._watermark > self._told or (self._told_idle and not self._idle):
+            rows.append(watermark_row(self.target, self.channel, self.next_seq(), self._watermark))
+            self._told, self._told_idle = self._watermark, False
+        if self._idle and not self._told_idle:
+            rows.append(idle_row(self.target, self.channel, self.next_seq()))
+            self._told_idle = True
+        return rows
 
     def take(self, payload_bytes: int) -> list[Row]:
-        """Everything, in payloads of at most about ``payload_bytes``."""
+        """All records, in payloads of at most about ``payload_bytes``. The last one tells the watermark behind them."""
         if not self._batches:
             return []
         whole = self._batches[0] if len(self._batches) == 1 else pa.concat_batches(self._batches)  # type: ignore[attr-defined]  # the stubs lack it
         pieces = max(1, -(-self.bytes // payload_bytes))
         step = max(1, -(-whole.num_rows // pieces))
         self._batches, self.bytes = [], 0
-        return [
-            data_row(self.target, self.channel, self.next_seq(), whole.slice(start, step))
-            for start in range(0, whole.num_rows, step)
+        starts = range(0, whole.num_rows, step)
+        rows = [
+            data_row(self.target, self.channel, self.next_seq(), whole.slice(start, step), self._told)
+            for start in starts
         ]
+        rows[-1].mark = self._told = self._watermark
+        return rows
 
     def next_seq(self) -> int:
         self.seq += 1
@@ -65,7 +104,7 @@ class _Router:
                 groups = key_groups(hash_columns(batch, self.route.key), self._max_parallelism)
                 targets = (groups.astype(np.int64) * width // self._max_parallelism).astype(np.int32)
                 for buffer, part in zip(self.buffers, partition(batch, targets, width), strict=True):
-                    if part is not None and part.num_rows:
+                    if part is not None:
                         buffer.add(part)
             case Exchange.REBALANCE if width > 1:
                 self.buffers[self._following].add(batch)
@@ -75,7 +114,7 @@ class _Router:
 
 
 class Outputs:
-    """All outgoing edges of one subtask. ``send_of(edge)`` takes records in; the loop takes rows out."""
+    """All outgoing edges of one subtask. What ``sends`` gives takes records in; the loop takes rows out."""
 
     def __init__(self, routes: Iterable[OutputRoute], max_parallelism: int, limits: FlowLimits, subtask: int) -> None:
         self._limits = limits
@@ -83,6 +122,7 @@ class Outputs:
         self._routers = [_Router(route, max_parallelism, subtask) for route in routes]
         self._buffers = [buffer for router in self._routers for buffer in router.buffers]
         self._oldest: float | None = None
+        self._time_told_at = 0.0
         self.records_out = 0
 
     @property
@@ -101,21 +141,40 @@ class Outputs:
         return [row for buffer in self._buffers if buffer.bytes >= limit for row in buffer.take(limit)]
 
     def overdue(self, now: float) -> bool:
-        """Whether a record has waited its linger time; the clock starts at the first look after it came."""
+        """Whether a record has waited its linger time (the clock starts at the first look after it came), or a watermark."""
         if not self.has_waiting():
             self._oldest = None
-            return False
-        if self._oldest is None:
+        elif self._oldest is None:
             self._oldest = now
-        return now - self._oldest >= self._limits.linger_seconds
+        elif now - self._oldest >= self._limits.linger_seconds:
+            return True
+        time_due = self.time_due()
+        return time_due is not None and now >= time_due
 
-    def flush(self) -> list[Row]:
+    def flush(self, now: float) -> list[Row]:
+        """All records, and the watermark to whom it is due without any."""
+        rows = self._records()
+        if now >= self._time_told_at + self._limits.watermark_seconds and (alone := self._time()):
+            self._time_told_at = now
+            rows.extend(alone)
+        return rows
+
+    def time_due(self) -> float | None:
+        """When ``flush`` has a watermark to tell that no record carries; None: there is none."""
+        if not any(buffer.owes_time for buffer in self._buffers):
+            return None
+        return self._time_told_at + self._limits.watermark_seconds
+
+    def _records(self) -> list[Row]:
         self._oldest = None
         return [row for buffer in self._buffers for row in buffer.take(self._limits.payload_bytes)]
 
+    def _time(self) -> list[Row]:
+        return [row for buffer in self._buffers for row in buffer.take_time()]
+
     def barrier(self, checkpoint: CheckpointId, triggered_at: float) -> list[Row]:
-        """Everything gathered so far, then the barrier, on every channel."""
-        rows = self.flush()
+        """Everything gathered so far, then the barrier, on every channel. Behind it the receiver knows what the sender did."""
+        rows = [*self._records(), *self._time()]
         rows.extend(
             barrier_row(buffer.target, buffer.channel, buffer.next_seq(), checkpoint, triggered_at)
             for buffer in self._buffers
@@ -123,12 +182,15 @@ class Outputs:
         return rows
 
     def end(self, *, drain: bool) -> list[Row]:
-        rows = self.flush()
+        """Everything gathered so far, then END: with ``drain`` it stands for the last watermark of all."""
+        rows = self._records() if drain else [*self._records(), *self._time()]
         rows.extend(end_row(buffer.target, buffer.channel, buffer.next_seq(), drain=drain) for buffer in self._buffers)
         return rows
 
 
 class _Send:
+    """Where the records of one edge go in, and what is known of their time."""
+
     def __init__(self, outputs: Outputs, router: _Router) -> None:
         self._outputs = outputs
         self._router = router
@@ -136,3 +198,11 @@ class _Send:
     def __call__(self, batch: pa.RecordBatch) -> None:
         self._outputs.records_out += batch.num_rows
         self._router.send(batch)
+
+    def advance(self, watermark: Milliseconds) -> None:
+        for buffer in self._router.buffers:
+            buffer.advance(watermark)
+
+    def rest(self) -> None:
+        for buffer in self._router.buffers:
+            buffer.rest()

@@ -28,6 +28,8 @@ MOST_OPEN_SPLITS = 16
 class _Split:
     split: Json
     position: Json
+    name: str = ""
+    """Tells splits apart."""
     ended: bool = False
     reader: SplitReader | None = None
     """Outlives the end of the split when it wants to hear of the checkpoint that covers the end."""
@@ -47,6 +49,7 @@ class _Reached:
 
 @dataclass(frozen=True, slots=True)
 class SourceBatch:
+    split: str
     main: pa.RecordBatch | None
     side: dict[str, pa.RecordBatch]
 
@@ -71,6 +74,8 @@ class SourceInput:
         """Ended, and the reader waits to hear of the checkpoint that covers the end."""
         self._ended = EndedSplits()
         self._turn = 0
+        self.turnover = 0
+        """How often ``open_splits`` changed."""
         self._reached_at: dict[CheckpointId, list[_Reached]] = {}
         self.add(splits)
 
@@ -83,11 +88,15 @@ class SourceInput:
             if entry.get("ended"):
                 self._ended.add(entry)
             else:
-                self._waiting.append(_Split(entry["split"], entry.get("position")))
+                self._waiting.append(_Split(entry["split"], entry.get("position"), key))
 
     @property
     def exhausted(self) -> bool:
         return self._source.bounded and not self._live and not self._waiting
+
+    def open_splits(self) -> tuple[str, ...]:
+        """Those that the next records may come from."""
+        return tuple(split.name for split in self._live)
 
     @property
     def has_open_readers(self) -> bool:
@@ -98,6 +107,7 @@ class SourceInput:
         """The next batch of any split; None when nothing came. Waits at most about ``timeout``."""
         while self._waiting and len(self._live) < MOST_OPEN_SPLITS:
             self._live.append(self._waiting.popleft())
+            self.turnover += 1
         live = tuple(self._live)
         patience = timeout if len(live) == 1 else timedelta(0)
         for _ in range(len(live)):
@@ -116,13 +126,14 @@ class SourceInput:
             if taken is not None:
                 taken = self._fitted(taken, self._schema, "next_batch")
             if side or (taken is not None and taken.num_rows):
-                return SourceBatch(taken, side)
+                return SourceBatch(split.name, taken, side)
         return None
 
     def _end(self, split: _Split, reader: SplitReader) -> None:
         split.position = self._position(split, reader)
         split.ended = True
         self._live.remove(split)
+        self.turnover += 1
         hears = type(reader).checkpoint_completed is not SplitReader.checkpoint_completed
         if hears and self._checkpointed:
             self._untold.append(split)

@@ -33,6 +33,7 @@ class SourceSubtask(Subtask):
         self._reservation = 0
         self._stopped_behind: CheckpointId | None = None
         self._begun = False
+        self._told_turnover = -1
 
     def _open_input(self) -> None:
         setup = self._setup
@@ -115,6 +116,7 @@ class SourceSubtask(Subtask):
     def _work_directly(self) -> Steps:
         asked = self._pace.rows
         batch = self._next(asked)
+        self._tell_splits()
         if batch is None:
             if not self._input.exhausted:
                 return False
@@ -124,7 +126,7 @@ class SourceSubtask(Subtask):
         if batch.main is None or batch.main.num_rows < asked:
             # The source gave all it had: no more will come soon to be combined with, or to fill the payload.
             self._chain.let_go()
-            yield Emit(tuple(self._outputs.flush()), urgent=True)
+            yield Emit(tuple(self._outputs.flush(self._clock.monotonic())), urgent=True)
         return True
 
     def _work_reserved(self) -> Steps:
@@ -144,7 +146,13 @@ class SourceSubtask(Subtask):
         batches, self._reserved = self._reserved, []
         for batch in batches:
             yield from self._pass_on(batch)
+        self._tell_splits()
         return True
+
+    def _tell_splits(self) -> None:
+        if self._input.turnover != self._told_turnover:
+            self._told_turnover = self._input.turnover
+            self._chain.reads_splits(self._input.open_splits())
 
     def _next(self, rows: int) -> SourceBatch | None:
         with failures_of(self._uid):
@@ -154,6 +162,7 @@ class SourceSubtask(Subtask):
         rows = batch.main.num_rows if batch.main is not None else 0
 
         def emit() -> None:
+            self._chain.reads(batch.split)
             if batch.main is not None:
                 self._outlet.emit(batch.main)
             for tag, side in batch.side.items():

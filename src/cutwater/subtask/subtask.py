@@ -28,6 +28,7 @@ from cutwater.flow.clock import Clock
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import KeyGroupRange, key_group_range
 from cutwater.flow.transport import Emit, Step, Wait
+from cutwater.flow.watermarks import MAX_WATERMARK
 from cutwater.operators.operator import DriverPort, OperatorContext, OperatorSnapshot
 from cutwater.subtask.chain import Chain
 from cutwater.subtask.gap import LoopGap
@@ -176,26 +177,38 @@ class Subtask(ABC):
         now = int(self._clock.wall() * 1000)
         if due is None or due > now or self._ended:
             return False
-        self._chain.on_processing_time(now)
-        yield from self._send_ready()
+        yield from self._stepwise(self._chain.on_processing_time(now))
         return True
+
+    def _stepwise(self, steps: Iterator[None]) -> Iterator[Step]:
+        """What is due all at once may be much: what is ready leaves between the steps."""
+        while True:
+            self.gap.enter(self._clock.monotonic())
+            try:
+                ended = next(steps, self) is self
+            finally:
+                self.gap.leave(self._clock.monotonic())
+            yield from self._send_ready()
+            if ended:
+                return
 
     def _send_ready(self) -> Iterator[Step]:
         full = self._outputs.full()
         if full:
             yield Emit(tuple(full), urgent=False)
-        elif self._outputs.overdue(self._clock.monotonic()):
-            yield Emit(tuple(self._outputs.flush()), urgent=True)
+        # Also right behind full ones: a channel that gets little must not wait until the others rest.
+        if self._outputs.overdue(now := self._clock.monotonic()):
+            yield Emit(tuple(self._outputs.flush(now)), urgent=True)
 
     def _rest(self) -> Iterator[Step]:
         """Nothing to do: nobody waits for records that this subtask could send now."""
-        yield Emit(tuple(self._outputs.flush()), urgent=True)
-        seconds = self.idle_seconds()
-        timer = None if self._ended else self._chain.next_timer()
-        if timer is not None:
-            until = max(0.0, timer / 1000 - self._clock.wall())
-            seconds = until if seconds is None else min(seconds, until)
-        yield Wait(seconds)
+        yield Emit(tuple(self._outputs.flush(self._clock.monotonic())), urgent=True)
+        waits = [self.idle_seconds()]
+        if not self._ended and (timer := self._chain.next_timer()) is not None:
+            waits.append(max(0.0, timer / 1000 - self._clock.wall()))
+        if (time_due := self._outputs.time_due()) is not None:
+            waits.append(max(0.0, time_due - self._clock.monotonic()))
+        yield Wait(min((seconds for seconds in waits if seconds is not None), default=None))
 
     def _cut(self, checkpoint: CheckpointId, triggered_at: float, seen_at: float, alignment: float) -> Iterator[Step]:
         """Freeze, hand over to the snapshot thread, send the barrier on; nothing is processed in between."""
@@ -223,6 +236,8 @@ class Subtask(ABC):
     def _end(self, *, drain: bool) -> Iterator[Step]:
         """All input was processed: pass END on, once; live on, acknowledge, and wait for Finish (rule 20)."""
         if not self._state.finished:
+            if drain:
+                yield from self._stepwise(self._chain.advancing(MAX_WATERMARK))
             self._chain.end_of_input(drain=drain)
         self._ended = True
         yield Emit(tuple(self._outputs.end(drain=drain)), urgent=True)
@@ -272,6 +287,7 @@ class Subtask(ABC):
             backend=setup.backend,
             now=lambda: int(self._clock.wall() * 1000),
             restored=self._state.operators.get(uid),
+            behind_source=setup.vertex.is_source,
             checkpointed=setup.checkpointed,
             counters=self._counters[uid],
             driver=driver,

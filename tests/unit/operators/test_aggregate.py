@@ -14,11 +14,13 @@ from cutwater.environment import Environment
 from cutwater.errors import ConfigError, DataError, SchemaError
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.flow.watermarks import MAX_WATERMARK
 from cutwater.operators.aggregate import Aggregate
 from cutwater.operators.combine import FEW_RECORDS, MAX_DELAY, MAX_KEYS, MIN_SAMPLE, PASS_RECORDS, Combine
 from cutwater.operators.operator import OperatorContext
 from cutwater.state.memory import Memory
 from cutwater.testing import run
+from tests.unit.operators.collecting import Collected, after
 
 SCHEMA = pa.schema([("k", pa.int64()), ("x", pa.int64()), ("f", pa.float64()), ("s", pa.string())])
 RESULTS = {
@@ -33,24 +35,6 @@ RESULTS = {
     "tail": cw.last("x"),
 }
 Record = tuple[int | None, int | None, float | None, str | None]
-
-
-class Rows:
-    """A collector that keeps what comes out."""
-
-    def __init__(self) -> None:
-        self.batches: list[pa.RecordBatch] = []
-
-    def emit(self, batch: pa.RecordBatch) -> None:
-        self.batches.append(batch)
-
-    def emit_side(self, tag: str, batch: pa.RecordBatch) -> None:
-        raise AssertionError(f"nothing goes to {tag}")
-
-    def take(self) -> list[tuple[Any, ...]]:
-        rows = [row for batch in self.batches for row in zip(*[c.to_pylist() for c in batch.columns], strict=True)]
-        self.batches.clear()
-        return rows
 
 
 class Restored:
@@ -125,35 +109,35 @@ batches = st.lists(st.lists(record, max_size=25), max_size=6)
 
 @given(batches)
 def test_each_batch_gives_one_row_per_key_with_the_values_after_it(script: list[list[Record]]) -> None:
-    operator, out = aggregate(), Rows()
+    operator, out = aggregate(), Collected()
     so_far: dict[Any, list[Record]] = {}
     for records in script:
         operator.process(batch_of(records), 0, out)
         for r in records:
             so_far.setdefault(r[0], []).append(r)
         touched = dict.fromkeys(r[0] for r in records)
-        assert out.take() == [expected_row(key, so_far[key]) for key in touched]
+        assert out.taken() == [expected_row(key, so_far[key]) for key in touched]
 
 
 @given(batches, batches)
 def test_a_restored_aggregate_goes_on_as_if_nothing_had_happened(before: Any, after: Any) -> None:
-    steady, out = aggregate(), Rows()
+    steady, out = aggregate(), Collected()
     for records in before:
         steady.process(batch_of(records), 0, out)
     snapshot = steady.snapshot(CheckpointId(1))
     assert snapshot is not None
     stored = {table.name: list(table.batches()) for table in snapshot.tables}
-    resumed, resumed_out = Aggregate(("k",), RESULTS), Rows()
+    resumed, resumed_out = Aggregate(("k",), RESULTS), Collected()
     resumed.output_schema([SCHEMA])
     resumed.open(context(restored=Restored(stored)))
     again = resumed.snapshot(CheckpointId(2))
     assert again is not None
     assert {table.name: list(table.batches()) for table in again.tables} == stored
-    out.take()
+    out.taken()
     for records in after:
         steady.process(batch_of(records), 0, out)
         resumed.process(batch_of(records), 0, resumed_out)
-    assert resumed_out.take() == out.take()
+    assert resumed_out.taken() == out.taken()
 
 
 @given(st.lists(st.one_of(st.lists(record, max_size=25), st.sampled_from(["barrier", "watermark", "timer", "cut"]))))
@@ -165,17 +149,17 @@ def test_combining_first_gives_the_same_aggregates(script: list[Any]) -> None:
     assert final_schema == Aggregate(("k",), RESULTS).output_schema([SCHEMA])
     combine.open(context(clock))
     merging.open(context())
-    partial, out = Rows(), Rows()
+    partial, out = Collected(), Collected()
     so_far: dict[Any, list[Record]] = {}
     for step in [*script, "end"]:
         match step:
             case "barrier":
                 combine.before_barrier(partial)
             case "watermark":
-                combine.on_watermark(5, partial)
+                after(combine.on_watermark(5, partial))
             case "timer":
                 clock.time += MAX_DELAY
-                combine.on_processing_time(clock.time, partial)
+                after(combine.on_processing_time(clock.time, partial))
             case "cut":
                 snapshot = combine.snapshot(CheckpointId(1))
                 tables = snapshot.tables if snapshot is not None else ()
@@ -192,7 +176,7 @@ def test_combining_first_gives_the_same_aggregates(script: list[Any]) -> None:
         for batch in partial.batches:
             merging.process(batch, 0, out)
         partial.batches.clear()
-    latest = {row[0]: row for row in out.take()}
+    latest = {row[0]: row for row in out.taken()}
     assert latest == {key: expected_row(key, records) for key, records in so_far.items()}
 
 
@@ -210,94 +194,110 @@ def keyed(keys: Sequence[int]) -> pa.RecordBatch:
 
 
 def test_combine_holds_rows_until_its_time_limit() -> None:
-    clock, out = Clock(), Rows()
+    clock, out = Clock(), Collected()
     combine = combining(clock)
     assert combine.next_timer() is None
     combine.process(keyed([1, 2]), 0, out)
     combine.process(keyed([1]), 0, out)
-    assert out.take() == []
+    assert out.taken() == []
     assert combine.next_timer() == MAX_DELAY
-    combine.on_processing_time(MAX_DELAY - 1, out)
-    assert out.take() == []
-    combine.on_processing_time(MAX_DELAY, out)
-    assert out.take() == [(1, 2), (2, 1)]
+    after(combine.on_processing_time(MAX_DELAY - 1, out))
+    assert out.taken() == []
+    after(combine.on_processing_time(MAX_DELAY, out))
+    assert out.taken() == [(1, 2), (2, 1)]
     assert combine.next_timer() is None
     assert combine.snapshot(CheckpointId(1)) is None
 
 
-@pytest.mark.parametrize("event", ["barrier", "watermark", "end", "end without drain"])
+@pytest.mark.parametrize("event", ["barrier", "last watermark", "idle", "end", "end without drain"])
 def test_combine_holds_nothing_back_over(event: str) -> None:
-    combine, out = combining(Clock()), Rows()
+    combine, out = combining(Clock()), Collected()
     combine.process(keyed([1, 2]), 0, out)
     combine.process(keyed([1]), 0, out)
     match event:
         case "barrier":
             combine.before_barrier(out)
-        case "watermark":
-            combine.on_watermark(5, out)
+        case "last watermark":
+            after(combine.on_watermark(MAX_WATERMARK, out))
+        case "idle":
+            combine.on_idle(out)
         case _:
             combine.end_of_input(out, drain=event == "end")
-    assert out.take() == [(1, 2), (2, 1)]
+    assert out.taken() == [(1, 2), (2, 1)]
     assert combine.snapshot(CheckpointId(1)) is None
 
 
+def test_a_watermark_waits_behind_the_rows_that_combine_holds_back() -> None:
+    combine, out = combining(Clock()), Collected()
+    after(combine.on_watermark(3, out))
+    assert out.times == [3], "nothing is held back"
+    combine.process(keyed([1, 2]), 0, out)
+    after(combine.on_watermark(5, out))
+    combine.process(keyed([1]), 0, out)
+    after(combine.on_watermark(6, out))
+    assert out.taken() == [] and out.times == [3]
+    combine.before_barrier(out)
+    assert out.taken() == [(1, 2), (2, 1)]
+    assert out.times == [3, 6]
+
+
 def test_combine_flushes_when_it_holds_many_keys() -> None:
-    combine, out = combining(Clock()), Rows()
+    combine, out = combining(Clock()), Collected()
     combine.process(keyed(range(MAX_KEYS)), 0, out)
-    assert len(out.take()) == MAX_KEYS
+    assert len(out.taken()) == MAX_KEYS
 
 
 def test_combine_passes_records_on_while_it_does_not_reduce_and_tries_again_later() -> None:
-    combine, out = combining(Clock()), Rows()
+    combine, out = combining(Clock()), Collected()
     combine.process(keyed(range(MIN_SAMPLE)), 0, out)
     combine.before_barrier(out)
-    assert len(out.take()) == MIN_SAMPLE
+    assert len(out.taken()) == MIN_SAMPLE
     combine.process(keyed([7, 7]), 0, out)
-    assert out.take() == [(7, 1), (7, 1)], "still partial rows, one for each record"
+    assert out.taken() == [(7, 1), (7, 1)], "still partial rows, one for each record"
     for _ in range(PASS_RECORDS // 50_000):
         combine.process(keyed([1] * 50_000), 0, out)
         out.batches.clear()
     combine.process(keyed([7]), 0, out)
     combine.process(keyed([7]), 0, out)
     combine.before_barrier(out)
-    assert out.take() == [(7, 2)]
+    assert out.taken() == [(7, 2)]
 
 
 def test_a_few_records_that_come_alone_are_held_as_long_and_leave_as_they_came() -> None:
-    clock, out = Clock(), Rows()
+    clock, out = Clock(), Collected()
     combine = combining(clock)
     combine.process(keyed([1, 2, 1]), 0, out)
     assert combine.next_timer() == MAX_DELAY
-    combine.on_processing_time(MAX_DELAY, out)
-    assert out.take() == [(1, 1), (2, 1), (1, 1)]
+    after(combine.on_processing_time(MAX_DELAY, out))
+    assert out.taken() == [(1, 1), (2, 1), (1, 1)]
     assert combine.next_timer() is None
     combine.process(keyed([1] * (FEW_RECORDS + 1)), 0, out)
     combine.before_barrier(out)
-    assert out.take() == [(1, FEW_RECORDS + 1)], "more than a few are combined, even alone"
+    assert out.taken() == [(1, FEW_RECORDS + 1)], "more than a few are combined, even alone"
 
 
 def test_passed_on_partials_count_nulls_as_the_combined_ones_do() -> None:
     operator = Combine(("k",), RESULTS)
     operator.output_schema([SCHEMA])
     operator.open(context())
-    out = Rows()
+    out = Collected()
     records = [(1, None, 0.5, None), (1, 3, None, "a")]
     operator._worth.pass_on = 100
     operator.process(batch_of(records), 0, out)
-    merging, final = Aggregate(("k",), RESULTS, partial=True), Rows()
+    merging, final = Aggregate(("k",), RESULTS, partial=True), Collected()
     merging.output_schema([out.batches[0].schema])
     merging.open(context())
     for batch in out.batches:
         merging.process(batch, 0, final)
-    assert final.take()[-1] == expected_row(1, records)  # type: ignore[arg-type]
+    assert final.taken()[-1] == expected_row(1, records)  # type: ignore[arg-type]
 
 
 def test_dictionary_keys_combine_and_aggregate() -> None:
     schema = pa.schema([("k", pa.dictionary(pa.int32(), pa.string()))])
     operator = aggregate(schema, n=cw.count())
-    out = Rows()
+    out = Collected()
     operator.process(batch_of([("a",), ("b",), ("a",)], schema), 0, out)
-    assert out.take() == [("a", 2), ("b", 1)]
+    assert out.taken() == [("a", 2), ("b", 1)]
     combine = Combine(("k",), {"n": cw.count()})
     assert combine.output_schema([schema]).field("k").type == pa.string()
     combine.open(context())
@@ -305,7 +305,7 @@ def test_dictionary_keys_combine_and_aggregate() -> None:
         combine._worth.pass_on = passing
         combine.process(batch_of([("a",)], schema), 0, out)
         combine.before_barrier(out)
-        assert out.take() == [("a", 1)]
+        assert out.taken() == [("a", 1)]
 
 
 def test_result_types_follow_the_column() -> None:
@@ -318,11 +318,11 @@ def test_result_types_follow_the_column() -> None:
     assert [field.type for field in operator.output_schema([schema])] == [
         pa.int64(), pa.int64(), pa.float64(), pa.decimal128(20, 2), pa.date32(), pa.float64(), pa.int16(),
     ]  # fmt: skip
-    out = Rows()
+    out = Collected()
     operator.process(
         batch_of([(1, 30_000, 0.5, Decimal("1.10"), None), (1, 30_000, 0.5, Decimal("2.20"), None)], schema), 0, out
     )
-    assert out.take() == [(1, 60_000, 1.0, Decimal("3.30"), None, pytest.approx(1.65), 30_000)]
+    assert out.taken() == [(1, 60_000, 1.0, Decimal("3.30"), None, pytest.approx(1.65), 30_000)]
 
 
 def test_an_unknown_column_is_named_with_the_available_ones() -> None:
@@ -351,7 +351,7 @@ def test_an_aggregate_without_a_column_is_refused_at_the_call() -> None:
 
 
 def test_a_sum_beyond_a_long_fails_instead_of_wrapping() -> None:
-    operator, out = aggregate(total=cw.sum("x")), Rows()
+    operator, out = aggregate(total=cw.sum("x")), Collected()
     operator.process(batch_of([(1, 2**62, None, None)]), 0, out)
     with pytest.raises(DataError, match="counts: the sum 'total' left the range of a long"):
         operator.process(batch_of([(1, 2**62, None, None)]), 0, out)

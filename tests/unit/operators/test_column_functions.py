@@ -17,24 +17,9 @@ from cutwater.operators.operator import Operator
 from cutwater.operators.polars_arrow import fitted_table
 from cutwater.rows import batch_of
 from cutwater.schema import arrow_schema
+from tests.unit.operators.collecting import Collected
 
 WORDS = arrow_schema("word string, n long")
-
-
-class Collected:
-    """A collector that keeps what it gets."""
-
-    def __init__(self) -> None:
-        self.batches: list[pa.RecordBatch] = []
-
-    def emit(self, batch: pa.RecordBatch) -> None:
-        self.batches.append(batch)
-
-    def emit_side(self, tag: str, batch: pa.RecordBatch) -> None:
-        raise AssertionError(f"nothing should go to {tag}")
-
-    def rows(self) -> list[tuple[Any, ...]]:
-        return [tuple(row.values()) for batch in self.batches for row in batch.to_pylist()]
 
 
 def run(operator: Operator, *rows: tuple[Any, ...], schema: pa.Schema = WORDS) -> Collected:

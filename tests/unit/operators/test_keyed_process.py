@@ -10,16 +10,19 @@ import pyarrow as pa
 import pytest
 
 from cutwater.errors import ConfigError, DataError, SchemaError, UserCodeError
+from cutwater.flow.event_time import EventTime
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.flow.watermarks import MAX_WATERMARK
 from cutwater.functions import KeyedProcess, ProcessContext, SideOutput
 from cutwater.operators.keyed_process import KeyedProcessOperator, KeyedReduce
 from cutwater.operators.operator import Operator, OperatorContext
+from cutwater.operators.timers import MOST_IN_A_ROW
 from cutwater.rows import Row, batch_of
 from cutwater.schema import arrow_schema
 from cutwater.state.descriptors import ListState, MapState, ValueState
 from cutwater.state.memory import Memory
-from tests.unit.operators.collecting import Collected, NoDriver
+from tests.unit.operators.collecting import Collected, NoDriver, after
 
 WORDS = arrow_schema("word string, n long")
 EVENTS = arrow_schema("user string, ts timestamp")
@@ -28,11 +31,10 @@ EVENTS = arrow_schema("user string, ts timestamp")
 class Stored:
     """A checkpoint: the batches of every table."""
 
-    inline: Sequence[Any] = ()
-
     def __init__(self, operator: Operator) -> None:
         snapshot = operator.snapshot(CheckpointId(1))
         assert snapshot is not None
+        self.inline = () if snapshot.inline is None else (snapshot.inline,)
         self._batches: dict[str, list[pa.RecordBatch]] = {}
         for table in snapshot.tables:
             self._batches[table.name] = list(table.batches())
@@ -83,11 +85,11 @@ class Harness:
         return self.out.taken()
 
     def watermark(self, time: int) -> list[tuple[Any, ...]]:
-        self.operator.on_watermark(time, self.out)
+        after(self.operator.on_watermark(time, self.out))
         return self.out.taken()
 
     def clock(self, now: int) -> list[tuple[Any, ...]]:
-        self.operator.on_processing_time(now, self.out)
+        after(self.operator.on_processing_time(now, self.out))
         return self.out.taken()
 
 
@@ -281,7 +283,7 @@ class Timeouts(KeyedProcess):
 
 
 def timeouts() -> KeyedProcessOperator:
-    return KeyedProcessOperator(Timeouts(), "user string, at long", ["user"], time="ts")
+    return KeyedProcessOperator(Timeouts(), "user string, at long", ["user"], EventTime(("ts",)))
 
 
 def at(milliseconds: int) -> datetime:
@@ -336,7 +338,7 @@ def test_the_same_timer_set_twice_fires_once() -> None:
         def on_timer(self, timestamp: int, ctx: ProcessContext) -> Any:
             yield ctx.key, timestamp
 
-    operator = KeyedProcessOperator(Counts(), "user string, at long", ["user"], time="ts")
+    operator = KeyedProcessOperator(Counts(), "user string, at long", ["user"], EventTime(("ts",)))
     harness = Harness(operator, schema=EVENTS)
     harness.feed(("a", at(1)), ("a", at(2)))
     assert harness.watermark(100) == [("a", 100)]
@@ -414,7 +416,7 @@ def test_an_exception_in_on_timer_names_time_and_key() -> None:
 
 def test_a_time_column_of_a_wrong_type_is_refused() -> None:
     with pytest.raises(SchemaError, match="the time column 'word' is string"):
-        KeyedProcessOperator(Count(), WORDS, ["word"], time="word").output_schema([WORDS])
+        KeyedProcessOperator(Count(), WORDS, ["word"], EventTime(("word",))).output_schema([WORDS])
 
 
 def summing() -> KeyedReduce:
@@ -535,3 +537,53 @@ def test_state_outside_of_a_key_is_refused_in_open_and_close() -> None:
 def test_close_after_a_failed_or_missing_open_is_quiet() -> None:
     counting().close()
     summing().close()
+
+
+class Sessions(KeyedProcess):
+    """Closes a session a second behind its last record; each timer looks whether another one is needed."""
+
+    last = ValueState("long")
+
+    def process(self, row: Row, ctx: ProcessContext) -> Any:
+        self.last.value = max(self.last.value or 0, ctx.timestamp or 0)
+        ctx.timers.event_time((ctx.timestamp or 0) + 1000)
+
+    def on_timer(self, timestamp: int, ctx: ProcessContext) -> Any:
+        last = self.last.value
+        assert last is not None
+        if last + 1000 > timestamp:
+            ctx.timers.event_time(last + 1000)
+        else:
+            yield ctx.key, last
+
+
+class Forever(KeyedProcess):
+    def process(self, row: Row, ctx: ProcessContext) -> Any:
+        ctx.timers.event_time(ctx.timestamp or 0)
+
+    def on_timer(self, timestamp: int, ctx: ProcessContext) -> Any:
+        ctx.timers.event_time(timestamp + 1000)
+        yield ctx.key, timestamp
+
+
+def test_at_the_end_of_time_timers_that_timers_set_still_fire_but_not_for_ever() -> None:
+    sessions = KeyedProcessOperator(Sessions(), "user string, at long", ["user"], EventTime(("ts",)))
+    harness = Harness(sessions, schema=EVENTS)
+    harness.feed(("a", at(5000)), ("a", at(5500)))
+    assert harness.watermark(MAX_WATERMARK) == [("a", 5500)]
+    forever = Harness(
+        KeyedProcessOperator(Forever(), "user string, at long", ["user"], EventTime(("ts",))), schema=EVENTS
+    )
+    forever.feed(("a", at(0)))
+    fired = forever.watermark(MAX_WATERMARK)
+    assert fired == [("a", 1000 * n) for n in range(MOST_IN_A_ROW)]
+
+
+def test_a_watermark_is_passed_on_behind_the_rows_of_its_timers_and_is_known_after_a_restore() -> None:
+    first = Harness(timeouts(), schema=EVENTS)
+    first.feed(("a", at(5000)))
+    steps = first.operator.on_watermark(6000, first.out)
+    after(steps)
+    assert first.out.taken() == [("a", 6000)] and first.out.times == [6000]
+    second = Harness(timeouts(), Stored(first.operator), schema=EVENTS)
+    assert second.operator._context.watermark == 6000

@@ -65,7 +65,7 @@ class SortOut(Process):
 
 def test_rows_go_to_the_main_and_the_side_output_in_order() -> None:
     out = run(SortOut(), ("a", 1), ("b", -1), ("c", 2), ("d", -2))
-    assert out.rows == [("a", 1), ("a", -1), ("c", 2), ("c", -2)]
+    assert out.rows() == [("a", 1), ("a", -1), ("c", 2), ("c", -2)]
     assert out.side == {"late": [("b",), ("d",)]}
 
 
@@ -87,7 +87,7 @@ def test_a_function_may_return_a_list_or_none() -> None:
         def process(self, row: Row, ctx: ProcessContext) -> Any:
             return None if row.n == 0 else [row, row]
 
-    assert run(Plain(), ("a", 0), ("b", 1)).rows == [("b", 1), ("b", 1)]
+    assert run(Plain(), ("a", 0), ("b", 1)).rows() == [("b", 1), ("b", 1)]
 
 
 @pytest.mark.parametrize("one", [{"word": "a", "n": 1}, "ab"])

@@ -14,25 +14,9 @@ from cutwater.operators.operator import Operator
 from cutwater.operators.row_functions import Filter, FlatMap, Map
 from cutwater.rows import Row, batch_of
 from cutwater.schema import arrow_schema
+from tests.unit.operators.collecting import Collected
 
 WORDS = arrow_schema("word string, n long")
-
-
-class Collected:
-    """A collector that keeps what it gets."""
-
-    def __init__(self) -> None:
-        self.batches: list[pa.RecordBatch] = []
-        self.side: dict[str, list[pa.RecordBatch]] = {}
-
-    def emit(self, batch: pa.RecordBatch) -> None:
-        self.batches.append(batch)
-
-    def emit_side(self, tag: str, batch: pa.RecordBatch) -> None:
-        self.side.setdefault(tag, []).append(batch)
-
-    def rows(self) -> list[tuple[Any, ...]]:
-        return [tuple(row.values()) for batch in self.batches for row in batch.to_pylist()]
 
 
 def run(operator: Operator, *rows: tuple[Any, ...], schema: pa.Schema = WORDS) -> Collected:

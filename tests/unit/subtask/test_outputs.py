@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from cutwater.flow.envelope import Row, RowKind, read_data, read_triggered_at
 from cutwater.flow.hashing import hash_columns, key_groups
 from cutwater.flow.ids import ChannelId, CheckpointId
+from cutwater.flow.watermarks import MIN_WATERMARK
 from cutwater.graph.logical import Exchange
 from cutwater.graph.plan import OutputRoute
 from cutwater.subtask.limits import FlowLimits
@@ -46,7 +47,7 @@ def test_keyed_records_go_to_the_owner_of_their_key_group_in_order(
     for keys in batches:
         send(batch(*keys))
         rows.extend(out.full())
-    rows.extend(out.flush())
+    rows.extend(out.flush(0.0))
     found = by_channel(rows)
     every = [key for keys in batches for key in keys]
     for channel, keys in found.items():
@@ -63,11 +64,11 @@ def test_keyed_records_go_to_the_owner_of_their_key_group_in_order(
 def test_broadcast_reaches_everybody_and_rebalance_takes_turns_from_a_different_start() -> None:
     out = outputs(Exchange.BROADCAST, 3)
     out.sends()[0][2](batch(1, 2))
-    assert by_channel(out.flush()) == {10: [1, 2], 11: [1, 2], 12: [1, 2]}
+    assert by_channel(out.flush(0.0)) == {10: [1, 2], 11: [1, 2], 12: [1, 2]}
     out = outputs(Exchange.REBALANCE, 3, subtask=1)
     for key in range(4):
         out.sends()[0][2](batch(key))
-    assert by_channel(out.flush()) == {11: [0, 3], 12: [1], 10: [2]}
+    assert by_channel(out.flush(0.0)) == {11: [0, 3], 12: [1], 10: [2]}
 
 
 def test_a_barrier_comes_behind_everything_gathered_on_every_channel() -> None:
@@ -83,7 +84,7 @@ def test_a_barrier_comes_behind_everything_gathered_on_every_channel() -> None:
 def test_an_end_comes_behind_everything_and_says_whether_to_drain() -> None:
     out = outputs(Exchange.KEY_GROUP, 1)
     out.sends()[0][2](batch(1))
-    assert [(row.kind, row.mark) for row in out.end(drain=True)] == [(RowKind.DATA, 0), (RowKind.END, 1)]
+    assert [(row.kind, row.mark) for row in out.end(drain=True)] == [(RowKind.DATA, MIN_WATERMARK), (RowKind.END, 1)]
 
 
 def test_payloads_leave_when_they_are_full_and_stay_under_the_cap() -> None:
@@ -104,7 +105,7 @@ def test_no_record_waits_longer_than_its_linger_time() -> None:
     assert not out.overdue(1.0)
     assert not out.overdue(1.019)
     assert out.overdue(1.02)
-    out.flush()
+    out.flush(0.0)
     assert not out.overdue(9.0)
 
 
@@ -112,4 +113,58 @@ def test_no_record_waits_longer_than_its_linger_time() -> None:
 def test_a_single_channel_takes_all(exchange: Exchange) -> None:
     out = outputs(exchange, 1)
     out.sends()[0][2](batch(1, 2, 3))
-    assert by_channel(out.flush()) == {10: [1, 2, 3]}
+    assert by_channel(out.flush(0.0)) == {10: [1, 2, 3]}
+
+
+def marks(rows: list[Row]) -> list[tuple[int, RowKind, int]]:
+    return [(row.channel, row.kind, row.mark) for row in rows]
+
+
+def test_a_watermark_travels_with_the_last_of_the_records_before_it() -> None:
+    out = outputs(Exchange.KEY_GROUP, 1, payload_bytes=80)
+    (_, _, send) = out.sends()[0]
+    send.advance(5)
+    out.flush(10.0)
+    send(batch(*range(25)))
+    send.advance(9)
+    assert marks(out.flush(10.0)) == [(10, RowKind.DATA, 5), (10, RowKind.DATA, 5), (10, RowKind.DATA, 9)]
+    assert out.flush(20.0) == [], "the receiver knows"
+
+
+def test_a_channel_without_records_hears_of_the_watermark_now_and_then_and_before_a_barrier() -> None:
+    out = outputs(Exchange.REBALANCE, 2)
+    (_, _, send) = out.sends()[0]
+    send(batch(1))
+    send.advance(5)
+    assert marks(out.flush(100.0)) == [(10, RowKind.DATA, 5), (11, RowKind.WATERMARK, 5)]
+    send.advance(6)
+    assert out.time_due() == pytest.approx(100.05)
+    assert not out.overdue(100.04) and out.flush(100.04) == []
+    assert out.overdue(100.051)
+    assert marks(out.flush(100.051)) == [(10, RowKind.WATERMARK, 6), (11, RowKind.WATERMARK, 6)]
+    send.advance(7)
+    kinds = [kind for _, kind, _ in marks(out.barrier(CheckpointId(1), 0.0))]
+    assert kinds == [RowKind.WATERMARK, RowKind.WATERMARK, RowKind.BARRIER, RowKind.BARRIER]
+    assert out.time_due() is None
+
+
+def test_a_channel_is_idle_until_records_or_a_watermark_follow() -> None:
+    out = outputs(Exchange.KEY_GROUP, 1)
+    (_, _, send) = out.sends()[0]
+    send.advance(5)
+    send.rest()
+    assert marks(out.flush(1.0)) == [(10, RowKind.WATERMARK, 5), (10, RowKind.IDLE, 0)]
+    assert out.flush(2.0) == []
+    send.advance(5)
+    assert marks(out.flush(3.0)) == [(10, RowKind.WATERMARK, 5)], "active again, though no further"
+    send.rest()
+    out.flush(4.0)
+    send(batch(1))
+    send.advance(6)
+    assert marks(out.flush(5.0)) == [(10, RowKind.DATA, 6)]
+
+
+def test_an_end_without_drain_still_tells_how_far_time_had_come() -> None:
+    out = outputs(Exchange.KEY_GROUP, 1)
+    out.sends()[0][2].advance(5)
+    assert marks(out.end(drain=False)) == [(10, RowKind.WATERMARK, 5), (10, RowKind.END, 0)]

@@ -220,6 +220,8 @@ def test_a_function_that_cannot_be_opened_says_where() -> None:
         def open(self, ctx: Any) -> None:
             raise OSError("no such host")
 
+        def process(self, row: Any, ctx: Any) -> Any: ...
+
     def pipeline(env: cw.Environment) -> None:
         words = env.read(cw.from_rows([], "word string"), uid="words")
         words.process(Unready, "word string").uid("lookup").collect("out")

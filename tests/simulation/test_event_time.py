@@ -1,0 +1,164 @@
+"""Watermarks through the real subtasks: no record is overtaken, idle inputs wait for nobody, END is the end of time."""
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cutwater as cw
+from cutwater.flow.envelope import Row
+from cutwater.flow.watermarks import MAX_WATERMARK
+from cutwater.subtask.operator_subtask import OperatorSubtask
+from cutwater.testing import ADVANCE, CHECKPOINT, FAIL, TRIGGER, run, script
+
+EVENT = "k string, ts long"
+
+
+class Times(cw.KeyedProcess):
+    """Every record with the watermark it met, and a timer at its own time."""
+
+    def process(self, row: Any, ctx: Any) -> Any:
+        yield "row", row.k, ctx.timestamp, ctx.watermark
+        ctx.timers.event_time(ctx.timestamp)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield "timer", ctx.key, timestamp, ctx.watermark
+
+
+SEEN = "what string, k string, ts long, watermark long"
+
+
+def one_source(env: cw.Environment) -> None:
+    events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts", out_of_orderness="10ms")
+    events.key_by("k").process(Times(), SEEN).uid("times").collect("out")
+
+
+def two_sources(env: cw.Environment) -> None:
+    left = env.read(cw.from_rows([], EVENT), uid="left").with_timestamps("ts", idle_after="5s")
+    right = env.read(cw.from_rows([], EVENT), uid="right").with_timestamps("ts", idle_after="5s")
+    left.union(right).key_by("k").process(Times(), SEEN).uid("times").collect("out")
+
+
+def timers(rows: list[Any]) -> list[tuple[str, int]]:
+    return sorted((row.k, row.ts) for row in rows if row.what == "timer")
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from("abc"), st.integers(0, 200)),
+        st.sampled_from([CHECKPOINT, TRIGGER, FAIL, ADVANCE("100ms")]),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=60)
+@given(steps=STEPS, parallelism=st.integers(1, 3), seed=st.integers(0, 2**32))
+def test_every_timer_fires_once_whatever_the_schedule_and_no_row_in_time_is_overtaken(
+    steps: list[Any], parallelism: int, seed: int
+) -> None:
+    got = run(one_source, {"in": script(steps)}, parallelism=parallelism, choose=random.Random(seed).randrange)["out"]
+    events = [step for step in steps if isinstance(step, tuple)]
+    assert sorted((row.k, row.ts) for row in got if row.what == "row") == sorted(events)
+    latest = -1
+    in_time: set[tuple[str, int]] = set()
+    for key, ts in events:
+        latest = max(latest, ts)
+        if ts >= latest - 10:
+            in_time.add((key, ts))
+    for row in got:
+        if row.what == "timer":
+            assert row.ts <= row.watermark
+        elif (row.k, row.ts) in in_time and events.count((row.k, row.ts)) == 1:
+            assert row.watermark is None or row.ts > row.watermark, "it was in time and met a later watermark"
+    fired = timers(got)
+    assert set(fired) == set(events)
+    # Late ones set their timer anew, after it fired: then it fires again.
+    assert len(fired) <= len(events)
+
+
+def test_the_slower_of_two_sources_decides_until_it_is_idle() -> None:
+    rows = run(
+        two_sources,
+        {
+            "left": script([("a", 1000)], ADVANCE("1s"), [("a", 2000)], ADVANCE("10s"), [("a", 3000)]),
+            "right": script([("b", 500)]),
+        },
+    )["out"]
+    assert timers(rows) == [("a", 1000), ("a", 2000), ("a", 3000), ("b", 500)]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_an_idle_source_wakes_without_pulling_time_back(parallelism: int) -> None:
+    silent = script(ADVANCE("20s"), [("b", 1500)])
+    rows = run(
+        two_sources,
+        {"left": script([("a", 1000), ("a", 2000)], ADVANCE("10s"), [("a", 5000)], ADVANCE("3s")), "right": silent},
+        parallelism=parallelism,
+    )["out"]
+    met = {row.ts: row.watermark for row in rows if row.what == "timer"}
+    assert met[1000] < 3000, "fired while the other source was silent"
+    assert timers(rows) == [("a", 1000), ("a", 2000), ("a", 5000), ("b", 1500)]
+
+
+def test_the_end_of_all_input_is_the_end_of_time() -> None:
+    rows = run(one_source, {"in": [("a", 5)]})["out"]
+    assert [(row.what, row.watermark) for row in rows] == [("row", None), ("timer", MAX_WATERMARK)]
+
+
+def test_a_record_that_was_late_is_late_again_after_a_failure() -> None:
+    def met(*steps: Any) -> list[Any]:
+        rows = run(one_source, {"in": script(*steps)})["out"]
+        return [(row.ts, row.watermark) for row in rows if row.what == "row"]
+
+    before, late = [("a", 1000)], [("a", 100)]
+    assert met(before, CHECKPOINT, late) == met(before, CHECKPOINT, FAIL, late) == [(1000, None), (100, 989)]
+
+
+def test_a_watermark_that_overtook_its_records_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule 23, broken: what the header says counts before the records behind it."""
+    process = OperatorSubtask._process
+
+    def told_first(self: OperatorSubtask, row: Row) -> Any:
+        self._watermark.advance(row.channel, row.mark)
+        yield from self._tell_time()
+        yield from process(self, row)
+
+    monkeypatch.setattr(OperatorSubtask, "_process", told_first)
+    rows = run(one_source, {"in": [("a", 1000), ("a", 2000)]})["out"]
+    assert any(row.what == "row" and row.watermark is not None and row.ts <= row.watermark for row in rows)
+
+
+class Ago(cw.Process):
+    def process(self, row: Any, ctx: Any) -> Any:
+        yield (ctx.timestamp,)
+
+
+def test_time_is_known_as_long_as_the_column_is_kept() -> None:
+    def pipeline(env: cw.Environment) -> None:
+        events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts")
+        events.map(lambda row: (row.ts + 1, "x"), "ts long, x string").process(Ago(), "t long").collect("kept")
+        events.select("k").process(Ago(), "t long").collect("lost")
+
+    got = run(pipeline, {"in": [("a", 5)]})
+    assert [row.t for row in got["kept"]] == [6]
+    assert [row.t for row in got["lost"]] == [None]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"column": "nope"}, "'nope'"),
+        ({"column": 5}, "5 is not the name of a column"),
+        ({"column": "k"}, "the time column 'k' is string"),
+        ({"column": "ts", "out_of_orderness": 5}, "out_of_orderness=5: a bare number has no unit"),
+        ({"column": "ts", "idle_after": "0s"}, "idle_after"),
+        ({"column": "ts", "idle_after": "soon"}, "idle_after='soon'"),
+    ],
+)
+def test_a_wrong_argument_is_refused_at_the_call(arguments: dict[str, Any], says: str) -> None:
+    env = cw.Environment(checkpointing=None)
+    with pytest.raises(cw.CutwaterError, match=says):
+        env.read(cw.from_rows([], EVENT), uid="in").with_timestamps(**arguments)

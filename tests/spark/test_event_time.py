@@ -1,0 +1,73 @@
+"""Event time on real Spark: watermarks of two sources of different speed, timers, and a worker killed in the middle."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import cutwater as cw
+from tests.spark.workers import completed_checkpoints, kill_worker, wait_until
+
+pytestmark = pytest.mark.timeout(600)
+
+RECORDS, KEYS, WINDOW = 6000, 7, 1000
+
+
+class CountBySecond(cw.KeyedProcess):
+    """Counts of a key by second, told when the second is over."""
+
+    counts = cw.MapState("long", "long")
+    late = cw.SideOutput("late", "k long, ts long")
+
+    def process(self, row: Any, ctx: Any) -> Iterator[Any]:
+        second = row.ts // WINDOW * WINDOW
+        if ctx.watermark is not None and second + WINDOW - 1 <= ctx.watermark:
+            ctx.emit(self.late, (row.k, row.ts))
+            return
+        self.counts[second] = self.counts.get(second, 0) + 1
+        ctx.timers.event_time(second + WINDOW - 1)
+        yield from ()
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
+        second = timestamp + 1 - WINDOW
+        yield ctx.key, second, self.counts[second]
+        del self.counts[second]
+
+
+def events(env: cw.Environment, uid: str, rate: int) -> Any:
+    """A record every 5 ms of event time, up to 40 ms out of order."""
+    numbers = env.read(cw.sequence(RECORDS, rate=rate), uid=uid)
+    moved = pl.col("value") * 5 - (pl.col("value") * 7 % 5) * 10
+    return numbers.select(k=pl.col("value") % KEYS, ts=moved).with_timestamps("ts", out_of_orderness="50ms")
+
+
+def test_seconds_of_two_sources_are_counted_once_over_a_killed_worker(tmp_path: Path) -> None:
+    checkpointing = cw.Checkpointing("200ms", storage=f"file:{tmp_path / 'checkpoints'}")
+    restart = cw.fixed_delay(attempts=3, delay="10ms")
+    env = cw.Environment(parallelism=2, checkpointing=checkpointing, restart=restart)
+    counted = (
+        events(env, "slow", 1200)
+        .union(events(env, "fast", 2400))
+        .key_by("k")
+        .process(CountBySecond(), "k long, second long, n long")
+        .uid("counts")
+    )
+    counted.collect("counts")
+    counted.side_output("late").collect("late")
+    job = env.start("seconds")
+    wait_until(lambda: completed_checkpoints(job) >= 4, "some checkpoints")
+    kill_worker(job, "counts[0]")
+    result = job.wait("300s")
+    assert result.attempts == 2
+    assert result.rows("late") == []
+    truth = Counter(
+        (value % KEYS, (value * 5 - (value * 7 % 5) * 10) // WINDOW * WINDOW)
+        for value in range(RECORDS)
+        for _ in range(2)
+    )
+    rows = result.rows("counts")
+    assert {(row.k, row.second): row.n for row in rows} == truth
+    assert len(rows) == len(truth), "each second of a key once"
