@@ -41,16 +41,18 @@ from cutwater.state.backend import StateBackend
 from cutwater.state.descriptors import AggregatingState, ListState, MapState, ReducingState, ValueState
 from cutwater.state.memory import Memory
 from cutwater.stream import Stream
+from cutwater.windowed_stream import WindowedStream
+from cutwater.windows import sliding, tumbling
 
 __all__ = [
     "END", "AggregatingState", "CheckpointInfo", "Checkpointing", "CommitLost", "ConfigError", "CutwaterError",
     "DamagedCheckpoint", "DataError", "Environment", "Job", "JobFailed", "JobResult", "KeyedProcess", "KeyedStream",
     "ListState", "MapState", "Memory", "PlanError", "Process", "ReducingState", "RestoreError", "SchemaError", "SideOutput",
     "Source", "SplitReader", "StateBackend", "StorageError", "StorageInUse", "Stream", "TwoPhaseCommitSink",
-    "UserCodeError", "ValueState", "check_session", "count", "csv_files", "csv_sink", "discard", "exponential_delay",
-    "failure_rate", "first", "fixed_delay", "from_rows", "json_files", "json_sink", "last", "max", "mean", "memory_storage",
-    "min", "no_restart", "parquet_files", "parquet_sink", "print_sink", "sequence", "socket", "spark_conf", "spark_table",
-    "sum", "testing", "text_files",
+    "UserCodeError", "ValueState", "WindowedStream", "check_session", "count", "csv_files", "csv_sink", "discard",
+    "exponential_delay", "failure_rate", "first", "fixed_delay", "from_rows", "json_files", "json_sink", "last", "max",
+    "mean", "memory_storage", "min", "no_restart", "parquet_files", "parquet_sink", "print_sink", "sequence", "sliding",
+    "socket", "spark_conf", "spark_table", "sum", "testing", "text_files", "tumbling",
 ]  # fmt: skip
 
 

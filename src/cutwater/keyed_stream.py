@@ -1,11 +1,13 @@
 """Keyed streams: where state is."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import pyarrow as pa
 
 from cutwater.aggregates import AggregateSpec
+from cutwater.duration import Duration, parse_duration
 from cutwater.errors import ConfigError
 from cutwater.flow.event_time import EventTime
 from cutwater.functions import KeyedProcess, checked_callable, checked_instance
@@ -17,6 +19,8 @@ from cutwater.operators.operator import Operator
 from cutwater.pipeline import Draft, Upstream
 from cutwater.schema import SchemaLike
 from cutwater.stream import Stream, add_operator
+from cutwater.windowed_stream import WindowedStream
+from cutwater.windows import Windows
 
 if TYPE_CHECKING:
     from cutwater.environment import Environment
@@ -59,6 +63,33 @@ class KeyedStream:
             self._env.add(helper)
         self._env.add(draft)
         return Stream(self._env, (Upstream(draft),), schema, nameable=True)
+
+    def window(
+        self,
+        windows: Windows,
+        time: Literal["event", "processing"] = "event",
+        allowed_lateness: Duration = timedelta(0),
+    ) -> WindowedStream:
+        """Records of one key by time: ``cw.tumbling("5s")``, ``cw.sliding("10s", "5s")``.
+
+        Event time needs ``with_timestamps``; processing time is when a record arrives. While ``allowed_lateness`` lasts, what
+        late records change is told again; later ones come out of ``side_output("late")``.
+        """
+
+        if not isinstance(windows, Windows):
+            raise ConfigError(f"window: {windows!r} is no window; write cw.tumbling('5s') or cw.sliding('10s', '5s').")
+        if time not in ("event", "processing"):
+            raise ConfigError(f"window: time={time!r} must be 'event' or 'processing'.")
+        lateness = parse_duration("allowed_lateness", allowed_lateness, allow_zero=True) // timedelta(milliseconds=1)
+        if time == "event" and self._time is None:
+            raise ConfigError(
+                "window: the records have no event time here. Name its column with s.with_timestamps('ts', ...) before key_by, and "
+                "keep that column up to here; or use time='processing'."
+            )
+        if time == "processing" and lateness:
+            raise ConfigError("window: allowed_lateness has no meaning with time='processing': no record is late.")
+        by_event = self._time if time == "event" else None
+        return WindowedStream(self._env, self._inputs, self.schema, self._columns, windows, by_event, lateness)
 
     def reduce(self, fn: Callable[[Any, Any], Any]) -> Stream:
         """``fn(reduced, row)`` gives the new reduced row of the key; emitted for every record."""

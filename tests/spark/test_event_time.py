@@ -71,3 +71,27 @@ def test_seconds_of_two_sources_are_counted_once_over_a_killed_worker(tmp_path: 
     rows = result.rows("counts")
     assert {(row.k, row.second): row.n for row in rows} == truth
     assert len(rows) == len(truth), "each second of a key once"
+
+
+def test_windows_of_every_kind_are_told_once_over_a_killed_worker(tmp_path: Path) -> None:
+    checkpointing = cw.Checkpointing("200ms", storage=f"file:{tmp_path / 'checkpoints'}")
+    restart = cw.fixed_delay(attempts=3, delay="10ms")
+    env = cw.Environment(parallelism=2, checkpointing=checkpointing, restart=restart)
+    keyed = events(env, "slow", 1200).union(events(env, "fast", 2400)).key_by("k")
+    keyed.window(cw.tumbling("1s")).agg(n=cw.count(), hi=cw.max("ts")).uid("tumbling").collect("tumbling")
+    keyed.window(cw.sliding("1500ms", "500ms")).agg(n=cw.count()).uid("sliding").collect("sliding")
+    job = env.start("windows")
+    wait_until(lambda: completed_checkpoints(job) >= 4, "some checkpoints")
+    kill_worker(job, "tumbling[1]")
+    result = job.wait("300s")
+    assert result.attempts == 2
+    records = [(value % KEYS, value * 5 - (value * 7 % 5) * 10) for value in range(RECORDS) for _ in range(2)]
+    for name, size, slide in (("tumbling", 1000, 1000), ("sliding", 1500, 500)):
+        truth = Counter(
+            (key, start) for key, ts in records for start in range((ts - size) // slide * slide + slide, ts + 1, slide)
+        )
+        rows = result.rows(name)
+        assert {(row.k, int(row.window_start.timestamp() * 1000)): row.n for row in rows} == truth
+        assert len(rows) == len(truth), "each window of a key once"
+    hi = {(row.k, int(row.window_start.timestamp() * 1000)): row.hi for row in result.rows("tumbling")}
+    assert all(hi[key, ts // 1000 * 1000] >= ts for key, ts in records)

@@ -88,7 +88,7 @@ class AccumulatorPlan:
     def merges(self, partial: pa.RecordBatch) -> list[Update]:
         """What the rows of a partial batch add."""
         return [
-            Update(i, _MERGE_OF_PARTIALS.get(accumulator.merge, accumulator.merge), partial.column(len(self.keys) + i))
+            Update(i, merge_of_partials(accumulator.merge), partial.column(len(self.keys) + i))
             for i, accumulator in enumerate(self.accumulators)
         ]
 
@@ -107,8 +107,10 @@ class AccumulatorPlan:
 
     def output(self, keys: Sequence[Array], accumulated: Sequence[Array]) -> pa.RecordBatch:
         """The rows that the user sees."""
-        columns = [_result(result, [accumulated[i] for i in result.accumulators]) for result in self.results]
-        return pa.RecordBatch.from_arrays([*keys, *columns], schema=self.output_schema)
+        return pa.RecordBatch.from_arrays([*keys, *self.results_of(accumulated)], schema=self.output_schema)
+
+    def results_of(self, accumulated: Sequence[Array]) -> list[Array]:
+        return [_result(result, [accumulated[i] for i in result.accumulators]) for result in self.results]
 
     def _input(self, batch: pa.RecordBatch, accumulator: Accumulator) -> Array | None:
         if accumulator.source is None:
@@ -123,6 +125,11 @@ class AccumulatorPlan:
             return values.cast(wanted, safe=not rounded)
         except pa.ArrowInvalid as error:
             raise DataError(f"column {accumulator.source!r}: a value does not fit {wanted}: {error}") from error
+
+
+def merge_of_partials(merge: Merge) -> Merge:
+    """How accumulators join that records were merged into by ``merge``."""
+    return _MERGE_OF_PARTIALS.get(merge, merge)
 
 
 def _plain_array(array: Array, wanted: pa.DataType) -> Array:

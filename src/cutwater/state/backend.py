@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state.frozen import FrozenTable
-from cutwater.state.tables import AggregateTable, Column, RowTable
+from cutwater.state.tables import AggregateTable, Column, Merge, PaneTable, RowTable
 
 
 class KeyedStateStore(Protocol):
@@ -23,8 +23,9 @@ class KeyedStateStore(Protocol):
     def rows(self, name: str, keys: pa.Schema, value: pa.DataType) -> RowTable:
         """A table for row functions: under each key one Python value that Arrow can store as ``value``."""
 
-    def drop(self, name: str) -> None:
-        """The table is no longer part of the state (a window that was purged). Unknown names are ignored."""
+    def panes(self, name: str, keys: pa.Schema, pane: str, columns: Sequence[tuple[Column, Merge]]) -> PaneTable:
+        """A columnar table for windows. ``pane`` is what its column is called in snapshots; each accumulator comes with how
+        partial values of it merge."""
 
     def freeze(self) -> list[FrozenTable]:
         """All tables as they are now. Copies no data: a few milliseconds at most, whatever the size."""

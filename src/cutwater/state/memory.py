@@ -10,8 +10,11 @@ from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state.expiry import without_expiry
 from cutwater.state.frozen import KEY_GROUP_COLUMN, FrozenTable
 from cutwater.state.memory_aggregates import MemoryAggregateTable
+from cutwater.state.memory_panes import MemoryPanes
 from cutwater.state.memory_rows import MemoryRowTable
-from cutwater.state.tables import AggregateTable, Column, RowTable
+from cutwater.state.tables import AggregateTable, Column, Merge, PaneTable, RowTable
+
+Table = MemoryAggregateTable | MemoryPanes | MemoryRowTable
 
 _BEGIN_ANEW = (
     "or give the state another name (or its operator another uid) and drop this one with allow_non_restored_state=True."
@@ -43,7 +46,7 @@ class MemoryStore:
         self._uid = uid
         self._key_groups = key_groups
         self._max_parallelism = max_parallelism
-        self._tables: dict[str, MemoryAggregateTable | MemoryRowTable] = {}
+        self._tables: dict[str, Table] = {}
         self._early: dict[str, list[pa.RecordBatch]] = {}
         """Restored before the table was created."""
 
@@ -57,8 +60,10 @@ class MemoryStore:
         self._add(name, table)
         return table
 
-    def drop(self, name: str) -> None:
-        self._tables.pop(name, None)
+    def panes(self, name: str, keys: pa.Schema, pane: str, columns: Sequence[tuple[Column, Merge]]) -> PaneTable:
+        table = MemoryPanes(self._uid, name, keys, pane, columns, self._max_parallelism)
+        self._add(name, table)
+        return table
 
     def freeze(self) -> list[FrozenTable]:
         if self._early:
@@ -83,7 +88,7 @@ class MemoryStore:
         self._tables.clear()
         self._early.clear()
 
-    def _add(self, name: str, table: MemoryAggregateTable | MemoryRowTable) -> None:
+    def _add(self, name: str, table: Table) -> None:
         if name in self._tables:
             raise ConfigError(f"{self._uid}: the state {name!r} is declared twice.")
         self._tables[name] = table
@@ -95,7 +100,7 @@ class MemoryStore:
         mine = (groups >= self._key_groups.first) & (groups <= self._key_groups.last)
         return batch if mine.all() else batch.filter(mine)
 
-    def _restore_into(self, table: MemoryAggregateTable | MemoryRowTable, batch: pa.RecordBatch) -> None:
+    def _restore_into(self, table: Table, batch: pa.RecordBatch) -> None:
         # Other keys would be merged, or the same in another order be looked for in other key groups.
         own = {name for name in table.stored_schema.names if name not in table.key_columns}
         held = [name for name in batch.schema.names if name not in own]

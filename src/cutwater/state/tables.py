@@ -1,6 +1,6 @@
 """What operators see of a state table, whichever backend keeps it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Protocol
@@ -78,6 +78,26 @@ class AggregateTable(Protocol):
 
     def read(self, rows: Rows) -> list[Array]:
         """The accumulator columns of ``rows``."""
+
+    def freeze(self) -> FrozenTable: ...
+
+
+class PaneTable(Protocol):
+    """Partial rows of windows: key columns and accumulator columns, by pane (milliseconds: where it begins) and key."""
+
+    @property
+    def name(self) -> str: ...
+
+    def panes(self) -> Iterable[int]:
+        """Those that have rows, in any order."""
+
+    def merge(self, pane: int, partial: pa.RecordBatch) -> None:
+        """Rows join those of their keys. The batch is kept: nobody changes it."""
+
+    def read(self, panes: Iterable[int]) -> Iterator[pa.RecordBatch]:
+        """One row for each key of any of ``panes``, merged, in bounded batches. Nothing is merged or dropped meanwhile."""
+
+    def drop(self, pane: int) -> None: ...
 
     def freeze(self) -> FrozenTable: ...
 

@@ -1,0 +1,230 @@
+"""``k.window(...).agg(...)``: aggregates by key and window, in columns from end to end."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+
+import numpy as np
+import pyarrow as pa
+
+from cutwater.aggregates import AggregateSpec
+from cutwater.errors import SchemaError
+from cutwater.flow.arrow import Array
+from cutwater.flow.event_time import EventTime
+from cutwater.flow.ids import CheckpointId
+from cutwater.flow.watermarks import MAX_WATERMARK, MIN_WATERMARK, Milliseconds
+from cutwater.operators.accumulators import AccumulatorPlan, merge_of_partials, plan_aggregates, plan_partials
+from cutwater.operators.operator import Collector, Operator, OperatorContext, OperatorSnapshot
+from cutwater.operators.process import restored_watermark
+from cutwater.operators.window_panes import PANE, is_over, with_pane
+from cutwater.schema import TIMESTAMP
+from cutwater.state.backend import KeyedStateStore
+from cutwater.state.key_index import KeyIndex
+from cutwater.state.memory_panes import by_pane
+from cutwater.state.tables import PaneTable
+from cutwater.windows import Windows
+
+WINDOW_START, WINDOW_END = "window_start", "window_end"
+LATE = "late"
+TABLE = "windows"
+PARTIAL, RAW = 0, 1
+"""The ports: combined rows that are in time for sure, and records that may be late."""
+
+
+class WindowAggregate(Operator):
+    """One row for each key of a window when its time is over. What time is, the subclasses say.
+
+    That a window was told follows from how far time had come, which is in the snapshot: no mark is kept for it.
+    """
+
+    def __init__(self, keys: Sequence[str], results: Mapping[str, AggregateSpec], windows: Windows) -> None:
+        self._keys = tuple(keys)
+        self._results = dict(results)
+        self._windows = windows
+        self._lateness: Milliseconds = 0
+        self.where = "window"
+        self._time_reached = MIN_WATERMARK
+        self._store: KeyedStateStore | None = None
+        self._ends: list[Milliseconds] = []
+        """Of the windows that have records and were not told yet; a heap."""
+        self._waiting: set[Milliseconds] = set()
+        """The same ends."""
+
+    def _bind(self, plan: AccumulatorPlan) -> pa.Schema:
+        """``plan`` is that of the partial rows, by key and pane."""
+        self._plan = plan
+        self._schema = windowed_schema(plan, self._keys)
+        return self._schema
+
+    def open(self, ctx: OperatorContext) -> None:
+        self.where = f"window {ctx.name!r} ({ctx.uid})"
+        self._store = ctx.backend.open(ctx.uid, ctx.key_groups, ctx.max_parallelism)
+        keys = pa.schema([self._plan.key_schema.field(name) for name in self._keys])
+        columns = [(each.column, merge_of_partials(each.merge)) for each in self._plan.accumulators]
+        self._table: PaneTable = self._store.panes(TABLE, keys, WINDOW_START, columns)
+        restored = restored_watermark(ctx)
+        self._time_reached = MIN_WATERMARK if restored is None else restored
+        if ctx.restored is not None:
+            for name in ctx.restored.tables():
+                self._store.restore(name, ctx.restored.batches(name))
+        for pane in self._table.panes():
+            self._await_windows(pane)
+
+    def _await_windows(self, pane: Milliseconds) -> list[Milliseconds]:
+        """Tell each window of the pane when it is over. The ends of those that were told already and are not done with."""
+        told = []
+        for end in self._windows.ends_of_pane(pane):
+            if end - 1 > self._time_reached:
+                if end not in self._waiting:
+                    self._waiting.add(end)
+                    heappush(self._ends, end)
+            elif end - 1 + self._lateness > self._time_reached:
+                told.append(end)
+        return told
+
+    def _tell_until(self, time: Milliseconds, out: Collector) -> Iterator[None]:
+        """All windows whose last millisecond is ``time`` or before, in the order of their ends."""
+        while self._ends and self._ends[0] - 1 <= time:
+            end = heappop(self._ends)
+            self._waiting.discard(end)
+            for batch in self._table.read(self._windows.panes_of_window(end)):
+                out.emit(self._told(batch, end))
+                yield
+        if time > self._time_reached:
+            self._time_reached = time
+            panes = np.fromiter(self._table.panes(), np.int64)
+            for pane in panes[is_over(self._windows, self._lateness, panes, time)].tolist():
+                self._table.drop(pane)
+
+    def _told(self, partial: pa.RecordBatch, end: Milliseconds) -> pa.RecordBatch:
+        """The rows of one window as the user sees them."""
+        width = len(self._keys)
+        keys = [column.cast(field.type) for column, field in zip(partial.columns, list(self._schema)[:width])]  # noqa: B905 (the first ones)
+        times = [_moments(time, partial.num_rows) for time in (end - self._windows.size, end)]
+        results = self._plan.results_of(partial.columns[width:])
+        return pa.RecordBatch.from_arrays([*keys, *times, *results], schema=self._schema)
+
+    def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
+        assert self._store is not None
+        reached = [] if self._time_reached == MIN_WATERMARK else [self._time_reached]
+        return OperatorSnapshot(inline={"watermarks": reached}, tables=self._store.freeze())
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+
+
+class EventTimeWindows(WindowAggregate):
+    """By the watermark. Each key that late records change while ``lateness`` lasts is told again; what comes behind that goes
+    to the side output ``late``, unchanged."""
+
+    input_ports = 2
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        results: Mapping[str, AggregateSpec],
+        windows: Windows,
+        time: EventTime,
+        lateness: Milliseconds,
+    ) -> None:
+        super().__init__(keys, results, windows)
+        self._time = time
+        self._lateness = lateness
+
+    def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
+        partial, raw = inputs
+        by = (*self._keys, PANE)
+        self._raw_schema = raw
+        self._raw_plan = plan_aggregates(raw.append(pa.field(PANE, pa.int64())), by, self._results)
+        return self._bind(plan_partials(partial, by, self._results))
+
+    def side_schemas(self) -> Mapping[str, pa.Schema]:
+        return {LATE: self._raw_schema}
+
+    def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
+        if port == RAW:
+            batch = self._in_time(batch, out)
+        again: dict[Milliseconds, list[pa.RecordBatch]] = {}
+        for pane, part in by_pane(batch.drop_columns([PANE]), batch.column(PANE).to_numpy()):
+            self._table.merge(pane, part)
+            for end in self._await_windows(pane):
+                again.setdefault(end, []).append(part)
+        for end in sorted(again):
+            self._tell_again(end, again[end], out)
+
+    def _in_time(self, batch: pa.RecordBatch, out: Collector) -> pa.RecordBatch:
+        """The records that are not late, as partial rows."""
+        panes = self._windows.panes_of_times(self._time.of(batch, self.where))
+        late = is_over(self._windows, self._lateness, panes, self._time_reached)
+        if late.any():
+            out.emit_side(LATE, batch.filter(pa.array(late)))
+            batch, panes = batch.filter(pa.array(~late)), panes[~late]
+        return self._raw_plan.partial_rows(with_pane(batch, panes))
+
+    def _tell_again(self, end: Milliseconds, changed: Sequence[pa.RecordBatch], out: Collector) -> None:
+        """The keys of ``changed`` only."""
+        width = list(range(len(self._keys)))
+        index = KeyIndex(changed[0].select(width).schema)
+        for batch in changed:
+            index.locate(batch.select(width).columns, batch.num_rows)
+        known = len(index)
+        for batch in self._table.read(self._windows.panes_of_window(end)):
+            rows = index.locate(batch.select(width).columns, batch.num_rows).rows
+            out.emit(self._told(batch.filter(pa.array(rows < known)), end))
+
+    def on_watermark(self, watermark: Milliseconds, out: Collector) -> Iterator[None]:
+        yield from self._tell_until(watermark, out)
+        out.advance(watermark)
+
+
+class ProcessingTimeWindows(WindowAggregate):
+    """By the clock of the subtask that gathers: a record is in the window in which it arrives, so none is late."""
+
+    _now: Callable[[], Milliseconds]
+
+    def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
+        partial = inputs[0]
+        with_pane = partial.insert(len(self._keys), pa.field(PANE, pa.int64()))
+        return self._bind(plan_partials(with_pane, (*self._keys, PANE), self._results))
+
+    def open(self, ctx: OperatorContext) -> None:
+        super().open(ctx)
+        self._now = ctx.now
+
+    def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
+        # A clock that was set back does not open windows that were told.
+        now = max(self._now(), self._time_reached + 1)
+        pane = int(self._windows.panes_of_times(np.array([now]))[0])
+        self._table.merge(pane, batch)
+        self._await_windows(pane)
+
+    def next_timer(self) -> Milliseconds | None:
+        return self._ends[0] if self._ends else None
+
+    def on_processing_time(self, now: Milliseconds, out: Collector) -> Iterator[None]:
+        yield from self._tell_until(now - 1, out)
+
+    def end_of_input(self, out: Collector, *, drain: bool) -> None:
+        """The windows that are open when all input has ended are told as they are."""
+        if drain:
+            for _ in self._tell_until(MAX_WATERMARK, out):
+                pass
+
+
+def windowed_schema(plan: AccumulatorPlan, keys: Sequence[str]) -> pa.Schema:
+    """Key columns, the window's two ends, results."""
+    taken = {*keys, *(result.name for result in plan.results)} & {WINDOW_START, WINDOW_END}
+    if taken:
+        raise SchemaError(f"window: {taken.pop()!r} is a column of every window's result; choose another name.")
+    return pa.schema(
+        [
+            *(plan.key_schema.field(name) for name in keys),
+            pa.field(WINDOW_START, TIMESTAMP, nullable=False),
+            pa.field(WINDOW_END, TIMESTAMP, nullable=False),
+            *(pa.field(result.name, result.type) for result in plan.results),
+        ]
+    )
+
+
+def _moments(time: Milliseconds, rows: int) -> Array:
+    return pa.array(np.full(rows, time * 1000, np.int64)).cast(TIMESTAMP)

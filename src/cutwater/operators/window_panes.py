@@ -1,0 +1,64 @@
+"""Before the exchange: each record gets the pane it belongs to, and those that may be late go a way of their own."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cutwater.flow.event_time import EventTime, Times
+from cutwater.flow.watermarks import MIN_WATERMARK, Milliseconds
+from cutwater.operators.operator import Collector, Operator, OperatorContext
+from cutwater.windows import Windows
+
+PANE = "$pane"
+"""The column of a record's pane on the way to the window operator; no column that a user would name."""
+
+DOUBTFUL = "doubtful"
+
+
+def with_pane(batch: pa.RecordBatch, panes: Times) -> pa.RecordBatch:
+    return batch.append_column(pa.field(PANE, pa.int64()), pa.array(panes))
+
+
+def is_over(windows: Windows, lateness: Milliseconds, panes: Times, time: Milliseconds) -> npt.NDArray[np.bool_]:
+    """Whether all windows of each pane were over, and done with, when the watermark had come to ``time``."""
+    over: npt.NDArray[np.bool_] = windows.last_ends(panes) - 1 + lateness <= time
+    return over
+
+
+class AssignPanes(Operator):
+    """Records that are in time by this subtask's watermark are in time at the receiver too, whose watermark is that of the
+    slowest sender: they are combined on the way. What is late here may be in time there, and travels as it is, so that the
+    receiver can tell, and give a late record away unchanged."""
+
+    def __init__(self, windows: Windows, time: EventTime, lateness: Milliseconds) -> None:
+        self._windows = windows
+        self._time = time
+        self._lateness = lateness
+        self._watermark = MIN_WATERMARK
+        self.where = "window"
+
+    def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
+        self._time.check(inputs[0], self.where)
+        self._schema = inputs[0]
+        return inputs[0].append(pa.field(PANE, pa.int64()))
+
+    def side_schemas(self) -> Mapping[str, pa.Schema]:
+        return {DOUBTFUL: self._schema}
+
+    def open(self, ctx: OperatorContext) -> None:
+        self.where = f"window {ctx.name!r} ({ctx.uid})"
+
+    def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
+        panes = self._windows.panes_of_times(self._time.of(batch, self.where))
+        late = is_over(self._windows, self._lateness, panes, self._watermark)
+        if late.any():
+            out.emit_side(DOUBTFUL, batch.filter(pa.array(late)))
+            batch, panes = batch.filter(pa.array(~late)), panes[~late]
+        out.emit(with_pane(batch, panes))
+
+    def on_watermark(self, watermark: Milliseconds, out: Collector) -> Iterator[None]:
+        self._watermark = max(watermark, self._watermark)
+        out.advance(watermark)
+        yield from ()

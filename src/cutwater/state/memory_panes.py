@@ -1,0 +1,174 @@
+"""The table of the Memory backend for windows: partial rows by pane, merged by key."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from cutwater.flow.event_time import Times
+from cutwater.flow.hashing import hash_arrays, key_groups
+from cutwater.flow.partitioning import partition
+from cutwater.state.encoded_keys import plain
+from cutwater.state.frozen import KEY_GROUP_COLUMN, FrozenTable
+from cutwater.state.memory_aggregates import MemoryAggregateTable
+from cutwater.state.tables import Column, Merge, Update
+
+PROMOTED_ROWS = 4096
+"""A pane of fewer rows is kept as the rows that came: there may be very many small ones, and an index has its price."""
+
+MOST_BATCHES = 32
+"""Beyond it they are joined: what a batch costs whatever its size would outgrow its rows."""
+
+
+class MemoryPanes:
+    """Implements ``PaneTable``."""
+
+    def __init__(
+        self,
+        uid: str,
+        name: str,
+        keys: pa.Schema,
+        pane: str,
+        columns: Sequence[tuple[Column, Merge]],
+        max_parallelism: int,
+    ) -> None:
+        self.name = name
+        self._uid = uid
+        self._keys = pa.schema([field.with_type(plain(field.type)) for field in keys])
+        self._pane = pane
+        self.key_columns = (*keys.names, pane)
+        self._columns = tuple(columns)
+        self._max_parallelism = max_parallelism
+        self._of: dict[int, _Pane] = {}
+        fields = [column.field for column, _ in self._columns]
+        self.partial_schema = pa.schema([*self._keys, *fields])
+        self.stored_schema = pa.schema(
+            [*self._keys, pa.field(pane, pa.int64()), *fields, pa.field(KEY_GROUP_COLUMN, pa.int32())]
+        )
+
+    def panes(self) -> Iterable[int]:
+        return self._of.keys()
+
+    def merge(self, pane: int, partial: pa.RecordBatch) -> None:
+        kept = self._of.setdefault(pane, _Pane())
+        if kept.table is None:
+            kept.rows.append(partial)
+            kept.count += partial.num_rows
+            if kept.count <= PROMOTED_ROWS:
+                if len(kept.rows) == MOST_BATCHES:
+                    kept.rows = [pa.concat_batches(kept.rows)]  # type: ignore[attr-defined]  # the stubs lack it
+                return
+            kept.table = self._merged(kept.rows)
+            kept.rows = []
+        else:
+            self._add(kept.table, partial)
+
+    def read(self, panes: Iterable[int]) -> Iterator[pa.RecordBatch]:
+        present = [self._of[pane] for pane in panes if pane in self._of]
+        if len(present) == 1 and present[0].table is not None:
+            yield from self._content(present[0].table)
+            return
+        rows = [batch for pane in present for batch in self._rows(pane)]
+        if rows:
+            yield from self._content(self._merged(rows))
+
+    def drop(self, pane: int) -> None:
+        self._of.pop(pane, None)
+
+    def freeze(self) -> FrozenTable:
+        parts = [
+            _FrozenPane(pane, tuple(kept.rows), None if kept.table is None else kept.table.freeze())
+            for pane, kept in self._of.items()
+        ]
+        return FrozenPanes(self.name, self.stored_schema, len(self._keys), self._max_parallelism, tuple(parts))
+
+    def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
+        for batch in batches:
+            rows = batch.select(self.partial_schema.names).cast(self.partial_schema)
+            for pane, part in by_pane(rows, batch.column(self._pane).to_numpy()):
+                self.merge(pane, part)
+
+    def _rows(self, pane: "_Pane") -> Iterable[pa.RecordBatch]:
+        return pane.rows if pane.table is None else self._content(pane.table)
+
+    def _merged(self, rows: Iterable[pa.RecordBatch]) -> MemoryAggregateTable:
+        columns = [column for column, _ in self._columns]
+        table = MemoryAggregateTable(self._uid, self.name, self._keys, columns, self._max_parallelism)
+        for batch in rows:
+            self._add(table, batch)
+        return table
+
+    def _add(self, table: MemoryAggregateTable, partial: pa.RecordBatch) -> None:
+        width = len(self._keys)
+        touched = table.locate(partial.select(list(range(width))))
+        table.update(
+            touched, [Update(i, merge, partial.column(width + i)) for i, (_, merge) in enumerate(self._columns)]
+        )
+
+    def _content(self, table: MemoryAggregateTable) -> Iterator[pa.RecordBatch]:
+        frozen = table.freeze()
+        try:
+            for batch in frozen.batches():
+                yield batch.select(self.partial_schema.names)
+        finally:
+            frozen.release()
+
+
+@dataclass(slots=True)
+class _Pane:
+    """Either ``rows`` as they came (never changed), or a ``table`` of them."""
+
+    rows: list[pa.RecordBatch]
+    count: int
+    table: MemoryAggregateTable | None
+
+    def __init__(self) -> None:
+        self.rows, self.count, self.table = [], 0, None
+
+
+def by_pane(batch: pa.RecordBatch, panes: Times) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each pane, in their order."""
+    if batch.num_rows == 0:
+        return
+    if (panes == panes[0]).all():
+        yield int(panes[0]), batch
+        return
+    found, which = np.unique(panes, return_inverse=True)
+    for pane, part in zip(found.tolist(), partition(batch, which.astype(np.int32), len(found)), strict=True):
+        assert part is not None
+        yield pane, part
+
+
+@dataclass(frozen=True, slots=True)
+class _FrozenPane:
+    pane: int
+    rows: tuple[pa.RecordBatch, ...]
+    table: FrozenTable | None
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenPanes:
+    """Implements ``FrozenTable``."""
+
+    name: str
+    schema: pa.Schema
+    keys: int
+    max_parallelism: int
+    parts: tuple[_FrozenPane, ...]
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for part in self.parts:
+            for batch in part.rows if part.table is None else part.table.batches():
+                columns = batch.columns
+                keys, values = columns[: self.keys], columns[self.keys :]
+                pane = pa.array(np.full(batch.num_rows, part.pane, np.int64))
+                if part.table is None:
+                    groups = key_groups(hash_arrays(keys, batch.num_rows), self.max_parallelism)
+                    values.append(pa.array(groups))
+                yield pa.RecordBatch.from_arrays([*keys, pane, *values], schema=self.schema)
+
+    def release(self) -> None:
+        for part in self.parts:
+            if part.table is not None:
+                part.table.release()

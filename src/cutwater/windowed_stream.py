@@ -1,0 +1,80 @@
+"""Windows of a keyed stream."""
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from cutwater.aggregates import AggregateSpec
+from cutwater.flow.event_time import EventTime
+from cutwater.flow.watermarks import Milliseconds
+from cutwater.graph.logical import Exchange, NodeKind
+from cutwater.operators.combine import Combine
+from cutwater.operators.operator import Operator
+from cutwater.operators.window_aggregate import PARTIAL, RAW, WINDOW_END, EventTimeWindows, ProcessingTimeWindows
+from cutwater.operators.window_panes import DOUBTFUL, PANE, AssignPanes
+from cutwater.pipeline import Draft, Upstream
+from cutwater.stream import Stream
+from cutwater.windows import Windows
+
+if TYPE_CHECKING:
+    from cutwater.environment import Environment
+
+
+class WindowedStream:
+    """``k.window(...)``: what is computed for each key and window."""
+
+    def __init__(
+        self,
+        env: "Environment",
+        inputs: tuple[Upstream, ...],
+        schema: pa.Schema,
+        columns: tuple[str, ...],
+        windows: Windows,
+        time: EventTime | None,
+        lateness: Milliseconds,
+    ) -> None:
+        """``time`` None: by the clock."""
+        self._env = env
+        self._inputs = inputs
+        self._schema = schema
+        self._columns = columns
+        self._windows = windows
+        self._time = time
+        self._lateness = lateness
+
+    def agg(self, **aggregates: AggregateSpec) -> Stream:
+        """Key columns, ``window_start``, ``window_end`` and results: one row for each key and window, when it is over."""
+        helpers: list[Draft] = []
+        inputs: list[Upstream] = []
+        for up in self._inputs:
+            if self._time is None:
+                combine = _draft("combine", Combine(self._columns, aggregates), up, self._schema)
+            else:
+                assign = _draft("panes", AssignPanes(self._windows, self._time, self._lateness), up, self._schema)
+                helpers.append(assign)
+                inputs.append(Upstream(assign, DOUBTFUL, Exchange.KEY_GROUP, self._columns, RAW))
+                by = (*self._columns, PANE)
+                combine = _draft("combine", Combine(by, aggregates), Upstream(assign), assign.schema)
+            helpers.append(combine)
+            inputs.append(Upstream(combine, None, Exchange.KEY_GROUP, self._columns, PARTIAL))
+        schemas = [combine.schema]
+        operator: Operator
+        if self._time is None:
+            operator = ProcessingTimeWindows(self._columns, aggregates, self._windows)
+        else:
+            operator = EventTimeWindows(self._columns, aggregates, self._windows, self._time, self._lateness)
+            schemas.append(self._schema)
+        schema = operator.output_schema(schemas)
+        draft = Draft("window", NodeKind.OPERATOR, operator, tuple(inputs), schema, operator.side_schemas())
+        for helper in helpers:
+            helper.follows = draft
+            self._env.add(helper)
+        self._env.add(draft)
+        # A result belongs to the last millisecond of its window: windows of windows find it there.
+        time = None if self._time is None else EventTime((WINDOW_END,), -1)
+        return Stream(self._env, (Upstream(draft),), schema, nameable=True, time=time)
+
+
+def _draft(name: str, operator: Operator, up: Upstream, schema: pa.Schema) -> Draft:
+    output = operator.output_schema([schema])
+    return Draft(name, NodeKind.OPERATOR, operator, (up,), output, operator.side_schemas())

@@ -1,0 +1,78 @@
+"""How a stream is cut into windows: ``cw.tumbling("5s")``, ``cw.sliding("10s", "5s")``. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from math import gcd
+
+import numpy as np
+
+from cutwater.duration import Duration, parse_duration
+from cutwater.errors import ConfigError
+from cutwater.flow.event_time import Times
+from cutwater.flow.watermarks import Milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Windows of ``size`` that begin every ``slide``, counted from 1970 and moved by ``offset``. All in milliseconds.
+
+    A window is made of panes: the longest pieces that no window divides. Records are gathered by pane, so that one which is in
+    many windows is kept once.
+    """
+
+    size: Milliseconds
+    slide: Milliseconds
+    offset: Milliseconds = 0
+
+    @property
+    def pane(self) -> Milliseconds:
+        return gcd(self.size, self.slide)
+
+    def panes_of_times(self, times: Times) -> Times:
+        """Where the pane of each time begins."""
+        return _floored(times, self.pane, self.offset)
+
+    def ends_of_pane(self, pane: Milliseconds) -> Iterator[Milliseconds]:
+        """The ends of all windows that the pane is part of, ascending."""
+        first = int(_floored(np.array([pane + self.pane - self.size - 1]), self.slide, self.offset)[0]) + self.slide
+        return (start + self.size for start in range(first, pane + 1, self.slide))
+
+    def last_ends(self, panes: Times) -> Times:
+        """The end of the last window that each pane is part of."""
+        return _floored(panes, self.slide, self.offset) + self.size
+
+    def panes_of_window(self, end: Milliseconds) -> Iterator[Milliseconds]:
+        return iter(range(end - self.size, end, self.pane))
+
+
+def _floored(times: Times, step: Milliseconds, offset: Milliseconds) -> Times:
+    return (times - offset) // step * step + offset
+
+
+def tumbling(size: Duration, offset: Duration = timedelta(0)) -> Windows:
+    """One window behind the other. ``offset`` moves them: days that begin at three are ``tumbling("1 day", offset="3h")``."""
+    whole = _milliseconds("size", size)
+    return Windows(whole, whole, _offset(offset))
+
+
+def sliding(size: Duration, slide: Duration, offset: Duration = timedelta(0)) -> Windows:
+    """Windows of ``size``, of which a new one begins every ``slide``: a record is in several."""
+    whole, step = _milliseconds("size", size), _milliseconds("slide", slide)
+    if step > whole:
+        raise ConfigError(
+            f"slide={slide!r} is longer than size={size!r}: records between two windows would be in none. Filter them out, or use "
+            f"a slide of at most the size."
+        )
+    return Windows(whole, step, _offset(offset))
+
+
+def _offset(offset: Duration) -> Milliseconds:
+    return parse_duration("offset", offset, allow_zero=True) // timedelta(milliseconds=1)
+
+
+def _milliseconds(argument: str, duration: Duration) -> Milliseconds:
+    parsed = parse_duration(argument, duration)
+    if parsed % timedelta(milliseconds=1):
+        raise ConfigError(f"{argument}={duration!r}: windows are cut at whole milliseconds.")
+    return parsed // timedelta(milliseconds=1)

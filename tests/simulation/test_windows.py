@@ -1,0 +1,185 @@
+"""Windows against a plain computation over all records, whatever the order, the schedule and the failures."""
+
+import random
+from collections import Counter, defaultdict
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cutwater as cw
+from cutwater.testing import ADVANCE, CHECKPOINT, FAIL, TRIGGER, run, script
+from cutwater.windows import Windows
+
+EVENT = "k string, ts long, v long"
+KINDS = [cw.tumbling("10ms"), cw.tumbling("10ms", offset="3ms"), cw.sliding("12ms", "4ms"), cw.sliding("10ms", "4ms")]
+
+
+def millis(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+def counted(windows: Windows, *, out_of_orderness: str = "20ms", lateness: str | None = None) -> Any:
+    def pipeline(env: cw.Environment) -> None:
+        events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts", out_of_orderness=out_of_orderness)
+        windowed = events.key_by("k").window(windows, allowed_lateness=lateness or "0s")
+        told = windowed.agg(n=cw.count(), total=cw.sum("v"), hi=cw.max("ts"), first=cw.first("v"), mean=cw.mean("v"))
+        told.uid("windows").collect("out")
+        told.side_output("late").collect("late")
+
+    return pipeline
+
+
+def windows_of(windows: Windows, time: int) -> list[int]:
+    return [s for s in range(time - windows.size + 1, time + 1) if (s - windows.offset) % windows.slide == 0]
+
+
+def by_hand(events: list[tuple[str | None, int, int]], windows: Windows) -> dict[Any, Any]:
+    of: dict[Any, list[tuple[int, int]]] = defaultdict(list)
+    for key, ts, value in events:
+        for start in windows_of(windows, ts):
+            of[key, start].append((ts, value))
+    return {
+        (key, start, start + windows.size): (
+            len(found), sum(v for _, v in found), max(ts for ts, _ in found), sum(v for _, v in found) / len(found),
+        )
+        for (key, start), found in of.items()
+    }  # fmt: skip
+
+
+def told(rows: list[Any]) -> dict[Any, Any]:
+    result = {}
+    for row in rows:
+        where = (row.k, millis(row.window_start), millis(row.window_end))
+        assert where not in result, "told once"
+        result[where] = (row.n, row.total, row.hi, row.mean)
+    return result
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 60), st.integers(-5, 5)),
+        st.sampled_from([CHECKPOINT, TRIGGER, FAIL, ADVANCE("100ms")]),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=80)
+@given(
+    steps=STEPS, windows=st.sampled_from(KINDS), parallelism=st.integers(1, 3), seed=st.integers(0, 2**32)
+)  # fmt: skip
+def test_windows_equal_a_plain_computation_when_nothing_is_late(
+    steps: list[Any], windows: Windows, parallelism: int, seed: int
+) -> None:
+    got = run(
+        counted(windows, out_of_orderness="60ms"),
+        {"in": script(*steps)},
+        parallelism=parallelism,
+        choose=random.Random(seed).randrange,
+    )
+    events = [step for step in steps if isinstance(step, tuple)]
+    assert told(got["out"]) == by_hand(events, windows)
+    assert got["late"] == []
+
+
+@settings(max_examples=80)
+@given(
+    steps=STEPS, windows=st.sampled_from(KINDS), lateness=st.sampled_from([None, "5ms", "30ms"]),
+    parallelism=st.integers(1, 3), seed=st.integers(0, 2**32),
+)  # fmt: skip
+def test_late_records_come_out_beside_and_all_others_are_counted(
+    steps: list[Any], windows: Windows, lateness: str | None, parallelism: int, seed: int
+) -> None:
+    got = run(
+        counted(windows, out_of_orderness="5ms", lateness=lateness),
+        {"in": script(*steps)},
+        parallelism=parallelism,
+        choose=random.Random(seed).randrange,
+    )
+    events = Counter(step for step in steps if isinstance(step, tuple))
+    late = Counter((row.k, row.ts, row.v) for row in got["late"])
+    assert not late - events
+    latest: dict[Any, Any] = {}
+    for row in got["out"]:
+        latest[row.k, millis(row.window_start), millis(row.window_end)] = row.n
+    expected = by_hand(list((events - late).elements()), windows)
+    for where, (n, *_) in expected.items():
+        # Of a record whose first windows are done with, only the later ones count it.
+        assert latest.get(where, 0) <= n
+    if windows.size == windows.slide:
+        assert latest == {where: n for where, (n, *_) in expected.items()}
+    again = len(got["out"]) - len(latest)
+    assert again == 0 or lateness is not None, "only allowed lateness tells a window again"
+
+
+def test_a_late_record_changes_its_window_while_lateness_lasts_and_is_given_away_behind_it() -> None:
+    rows = [
+        ("a", 1, 1),
+        ("b", 2, 1),
+        ("a", 30, 1),
+        ADVANCE("1s"),
+        ("a", 3, 1),
+        ("a", 60, 1),
+        ADVANCE("1s"),
+        ("a", 4, 1),
+    ]
+    got = run(counted(cw.tumbling("10ms"), out_of_orderness="0s", lateness="30ms"), {"in": script(*rows)})
+    assert [(row.k, millis(row.window_start), row.n) for row in got["out"]] == [
+        ("a", 0, 1), ("b", 0, 1), ("a", 0, 2), ("a", 30, 1), ("a", 60, 1),
+    ]  # fmt: skip
+    assert [tuple(row) for row in got["late"]] == [("a", 4, 1)]
+
+
+def test_windows_of_windows_find_the_results_in_their_last_millisecond() -> None:
+    def pipeline(env: cw.Environment) -> None:
+        events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts")
+        small = events.key_by("k").window(cw.tumbling("5ms")).agg(n=cw.count()).uid("small")
+        small.key_by("k").window(cw.tumbling("10ms")).agg(n=cw.sum("n"), parts=cw.count()).uid("large").collect("out")
+
+    got = run(pipeline, {"in": [("a", ts, 0) for ts in (1, 5, 6, 9, 10, 19)]})["out"]
+    assert [(millis(row.window_start), row.n, row.parts) for row in got] == [(0, 4, 2), (10, 2, 2)]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_by_the_clock_a_record_is_in_the_window_in_which_it_arrives(parallelism: int) -> None:
+    def pipeline(env: cw.Environment) -> None:
+        words = env.read(cw.from_rows([], "word string"), uid="in")
+        words.key_by("word").window(cw.tumbling("5s"), time="processing").agg(n=cw.count()).uid("w").collect("out")
+
+    steps = script(["a", "b", "a"], CHECKPOINT, ["a"], FAIL, ADVANCE("6s"), ["a"], ADVANCE("6s"), ["b"])
+    got = run(pipeline, {"in": steps}, parallelism=parallelism)["out"]
+    assert sorted((row.word, row.n) for row in got) == [("a", 1), ("a", 3), ("b", 1), ("b", 1)]
+    assert all(row.window_end - row.window_start == timedelta(seconds=5) for row in got)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda k: k.window("5s"), "window: '5s' is no window; write cw.tumbling"),
+        (lambda k: k.window(cw.tumbling("5s"), time="wall"), "time='wall' must be 'event' or 'processing'"),
+        (lambda k: k.window(cw.tumbling("5s"), allowed_lateness=5), "allowed_lateness=5: a bare number"),
+        (lambda k: k.window(cw.tumbling("5s"), time="processing", allowed_lateness="1s"), "has no meaning with time="),
+        (lambda k: k.window(cw.tumbling("5s")).agg(), "agg.. needs at least one result"),
+        (lambda k: k.window(cw.tumbling("5s")).agg(window_end=cw.count()), "'window_end' is a column of every window"),
+        (lambda k: k.window(cw.tumbling("5s")).agg(window_start=cw.count()), "window_start"),
+        (lambda k: k.window(cw.tumbling("5s")).agg(n=cw.sum("nope")), "nope"),
+    ],
+)
+def test_a_wrong_argument_is_refused_at_the_call(make: Any, says: str) -> None:
+    env = cw.Environment(checkpointing=None)
+    keyed = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts").key_by("k")
+    with pytest.raises(cw.CutwaterError, match=says):
+        make(keyed)
+
+
+def test_event_time_windows_need_event_time() -> None:
+    env = cw.Environment(checkpointing=None)
+    stream = env.read(cw.from_rows([], EVENT), uid="in")
+    with pytest.raises(cw.ConfigError, match=r"Name its column with s\.with_timestamps"):
+        stream.key_by("k").window(cw.tumbling("5s"))
+    lost = stream.with_timestamps("ts").select("k")
+    with pytest.raises(cw.ConfigError, match="keep that column up to here"):
+        lost.key_by("k").window(cw.tumbling("5s"))

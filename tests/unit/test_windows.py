@@ -1,0 +1,58 @@
+"""How time is cut into windows and panes."""
+
+from datetime import timedelta
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cutwater as cw
+from cutwater.windows import Windows
+
+CUTS = st.builds(
+    lambda slide, more, offset: Windows(slide + more, slide, offset),
+    st.integers(1, 20), st.integers(0, 50), st.integers(0, 30),
+)  # fmt: skip
+TIMES = st.integers(-1000, 1000)
+
+
+def starts_of(windows: Windows, time: int) -> list[int]:
+    """Of all windows that a time is in, by trying."""
+    around = range(time - windows.size - windows.slide, time + windows.slide + 1)
+    return [s for s in around if (s - windows.offset) % windows.slide == 0 and s <= time < s + windows.size]
+
+
+@given(CUTS, TIMES)
+def test_a_record_is_in_the_windows_of_its_pane_and_a_window_is_made_of_its_panes(windows: Windows, time: int) -> None:
+    pane = int(windows.panes_of_times(np.array([time]))[0])
+    assert pane <= time < pane + windows.pane
+    ends = list(windows.ends_of_pane(pane))
+    assert ends == [start + windows.size for start in starts_of(windows, time)]
+    assert windows.last_ends(np.array([pane])).tolist() == ends[-1:]
+    for end in ends:
+        panes = list(windows.panes_of_window(end))
+        assert pane in panes
+        assert panes[0] == end - windows.size and panes[-1] + windows.pane == end
+
+
+def test_days_may_begin_at_three() -> None:
+    days = cw.tumbling("1 day", offset="3h")
+    three = timedelta(hours=3) // timedelta(milliseconds=1)
+    assert days.panes_of_times(np.array([three, three - 1])).tolist() == [three, three - 86_400_000]
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: cw.tumbling(5), "size=5: a bare number has no unit"),  # type: ignore[arg-type]
+        (lambda: cw.tumbling("0s"), "size='0s'"),
+        (lambda: cw.tumbling(timedelta(microseconds=1500)), "whole milliseconds"),
+        (lambda: cw.tumbling("5s", offset="-1s"), "offset='-1s'"),
+        (lambda: cw.sliding("5s", "10s"), "slide='10s' is longer than size='5s'"),
+        (lambda: cw.sliding("5s", "soon"), "slide='soon'"),
+    ],
+)
+def test_a_wrong_window_is_refused_at_the_call(make: object, says: str) -> None:
+    with pytest.raises(cw.ConfigError, match=says):
+        make()  # type: ignore[operator]
