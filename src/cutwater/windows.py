@@ -25,6 +25,10 @@ class Windows:
     slide: Milliseconds
     offset: Milliseconds = 0
 
+    def __str__(self) -> str:
+        cut = f"tumbling({self.size} ms" if self.size == self.slide else f"sliding({self.size} ms, {self.slide} ms"
+        return f"{cut}, offset {self.offset} ms)" if self.offset else f"{cut})"
+
     @property
     def pane(self) -> Milliseconds:
         return gcd(self.size, self.slide)

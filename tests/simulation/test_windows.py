@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cutwater as cw
+from cutwater.job.state_owners import owner_of
 from cutwater.testing import ADVANCE, CHECKPOINT, FAIL, TRIGGER, run, script
 from cutwater.windows import Windows
 
@@ -183,3 +184,17 @@ def test_event_time_windows_need_event_time() -> None:
     lost = stream.with_timestamps("ts").select("k")
     with pytest.raises(cw.ConfigError, match="keep that column up to here"):
         lost.key_by("k").window(cw.tumbling("5s"))
+
+
+def test_windows_of_another_size_do_not_go_on_from_these() -> None:
+    def owner(windows: Windows, time: Any = "event") -> str:
+        env = cw.Environment(checkpointing=None)
+        events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts")
+        events.key_by("k").window(windows, time=time).agg(n=cw.count()).uid("w").write(cw.discard(), uid="out")
+        definition = env.define("job", 1)
+        return next(owner_of(node).kind for node in definition.plan.graph.nodes if node.uid == "w")
+
+    kinds = [owner(cw.tumbling("5s")), owner(cw.tumbling("6s")), owner(cw.sliding("5s", "1s"))]
+    kinds += [owner(cw.tumbling("5s", offset="1s")), owner(cw.tumbling("5s"), "processing")]
+    assert len(set(kinds)) == len(kinds)
+    assert kinds[0] == owner(cw.tumbling("5s"))

@@ -82,9 +82,9 @@ def test_the_pipeline_of_getting_started_passes_its_test(tmp_path: Path, monkeyp
     assert [path.name for path in tmp_path.iterdir()] == ["books"]
 
 
-def test_the_pipeline_of_event_time_tells_of_silence_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pipelines_of_event_time_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (written,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "event-time.md").read_text(), re.DOTALL)
+    written, windows = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "event-time.md").read_text(), re.DOTALL)
     names: dict[str, Any] = {"__name__": "event_time", "cw": cw}
     exec(compile(written, "silence.py", "exec"), names)
     minutes = [datetime(2024, 5, 1, 12, minute, tzinfo=UTC) for minute in (0, 5, 20)]
@@ -95,3 +95,7 @@ def test_the_pipeline_of_event_time_tells_of_silence_once(tmp_path: Path, monkey
     assert [(row.user, row.last) for row in got] == [
         ("ann", int(minutes[1].timestamp() * 1000)), ("bob", int(minutes[2].timestamp() * 1000)),
     ]  # fmt: skip
+    exec(compile(windows, "windows.py", "exec"), names)
+    visits = [(user, "home", moment) for user, moment in clicks]
+    counts = cw.testing.run(names["pipeline"], {"clicks": visits})["counts"]
+    assert [(row.page, row.window_start, row.n) for row in counts] == [("home", moment, 1) for moment in minutes]

@@ -25,7 +25,20 @@ SOURCES = [
     "sequence", "from_rows", "text_files", "json_files", "csv_files", "parquet_files", "socket", "spark_table", "Source",
     "SplitReader", "END",
 ]  # fmt: skip
-STREAMS = ["Stream", "KeyedStream", "count", "sum", "min", "max", "mean", "first", "last"]
+STREAMS = [
+    "Stream",
+    "KeyedStream",
+    "WindowedStream",
+    "tumbling",
+    "sliding",
+    "count",
+    "sum",
+    "min",
+    "max",
+    "mean",
+    "first",
+    "last",
+]
 FUNCTIONS = [
     "Process", "KeyedProcess", "SideOutput", "ValueState", "ListState", "MapState", "ReducingState", "AggregatingState",
 ]  # fmt: skip
@@ -42,9 +55,11 @@ METHODS = {
     "JobResult": ["rows", "to_polars"],
     "Stream": [
         "broadcast", "collect", "filter", "flat_map", "key_by", "map", "map_batches", "named", "print", "process",
-        "rebalance", "select", "side_output", "uid", "union", "with_columns", "with_parallelism", "write",
+        "rebalance", "select", "side_output", "uid", "union", "with_columns", "with_parallelism", "with_timestamps",
+        "write",
     ],
-    "KeyedStream": ["agg", "process", "reduce"],
+    "KeyedStream": ["agg", "process", "reduce", "window"],
+    "WindowedStream": ["agg"],
     "TwoPhaseCommitSink": ["abort", "begin", "close", "commit", "open", "prepare", "recover", "write"],
     "Source": ["discover", "open", "splits"],
     "SplitReader": ["checkpoint_completed", "close", "next_batch", "position"],

@@ -1,5 +1,8 @@
 """What each node of a job keeps its state as, so that a checkpoint is never read by something that would not understand it."""
 
+from collections.abc import Mapping
+
+from cutwater.aggregates import AggregateSpec
 from cutwater.checkpoint.completed import StateOwner
 from cutwater.checkpoint.fit import DeclaredStates
 from cutwater.connectors.file_sink import FileSink
@@ -10,6 +13,7 @@ from cutwater.operators.aggregate import Aggregate
 from cutwater.operators.collect import CollectOperator
 from cutwater.operators.keyed_process import KeyedProcessOperator, KeyedReduce
 from cutwater.operators.sink_operator import SinkOperator
+from cutwater.operators.window_aggregate import WindowAggregate
 
 
 def owner_of(node: Node) -> StateOwner:
@@ -22,15 +26,22 @@ def owner_of(node: Node) -> StateOwner:
         case CollectOperator():
             return StateOwner("collect", "collect")
         case Aggregate() as aggregate:
-            # Of columns that may be renamed, but a count never goes on as a sum.
-            results = ", ".join(sorted(f"{name}={spec.kind}" for name, spec in aggregate.results.items()))
-            return StateOwner(f"agg({results})", f"agg({results})")
+            told = f"agg({_results(aggregate.results)})"
+            return StateOwner(told, told)
+        case WindowAggregate() as window:
+            told = f"{window.describe()}.agg({_results(window.results)})"
+            return StateOwner(told, told)
         case KeyedReduce():
             return StateOwner("reduce", "reduce")
         case KeyedProcessOperator():
             return StateOwner("process", "process")
         case _:
             return StateOwner("stateless", f"{node.name}, which keeps no state")
+
+
+def _results(results: Mapping[str, AggregateSpec]) -> str:
+    """Of columns that may be renamed, but a count never goes on as a sum."""
+    return ", ".join(sorted(f"{name}={spec.kind}" for name, spec in results.items()))
 
 
 def declared_by(node: Node) -> DeclaredStates | None:

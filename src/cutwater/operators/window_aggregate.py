@@ -36,9 +36,11 @@ class WindowAggregate(Operator):
     That a window was told follows from how far time had come, which is in the snapshot: no mark is kept for it.
     """
 
+    kind_of_time: str
+
     def __init__(self, keys: Sequence[str], results: Mapping[str, AggregateSpec], windows: Windows) -> None:
         self._keys = tuple(keys)
-        self._results = dict(results)
+        self.results = dict(results)
         self._windows = windows
         self._lateness: Milliseconds = 0
         self.where = "window"
@@ -48,6 +50,10 @@ class WindowAggregate(Operator):
         """Of the windows that have records and were not told yet; a heap."""
         self._waiting: set[Milliseconds] = set()
         """The same ends."""
+
+    def describe(self) -> str:
+        """What its state was gathered by."""
+        return f"window({self._windows}, time={self.kind_of_time!r})"
 
     def _bind(self, plan: AccumulatorPlan) -> pa.Schema:
         """``plan`` is that of the partial rows, by key and pane."""
@@ -118,6 +124,7 @@ class EventTimeWindows(WindowAggregate):
     to the side output ``late``, unchanged."""
 
     input_ports = 2
+    kind_of_time = "event"
 
     def __init__(
         self,
@@ -135,8 +142,8 @@ class EventTimeWindows(WindowAggregate):
         partial, raw = inputs
         by = (*self._keys, PANE)
         self._raw_schema = raw
-        self._raw_plan = plan_aggregates(raw.append(pa.field(PANE, pa.int64())), by, self._results)
-        return self._bind(plan_partials(partial, by, self._results))
+        self._raw_plan = plan_aggregates(raw.append(pa.field(PANE, pa.int64())), by, self.results)
+        return self._bind(plan_partials(partial, by, self.results))
 
     def side_schemas(self) -> Mapping[str, pa.Schema]:
         return {LATE: self._raw_schema}
@@ -180,12 +187,13 @@ class EventTimeWindows(WindowAggregate):
 class ProcessingTimeWindows(WindowAggregate):
     """By the clock of the subtask that gathers: a record is in the window in which it arrives, so none is late."""
 
+    kind_of_time = "processing"
     _now: Callable[[], Milliseconds]
 
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
         partial = inputs[0]
         with_pane = partial.insert(len(self._keys), pa.field(PANE, pa.int64()))
-        return self._bind(plan_partials(with_pane, (*self._keys, PANE), self._results))
+        return self._bind(plan_partials(with_pane, (*self._keys, PANE), self.results))
 
     def open(self, ctx: OperatorContext) -> None:
         super().open(ctx)
