@@ -4,6 +4,7 @@ from cutwater import testing
 from cutwater.aggregates import count, first, last, max, mean, min, sum  # noqa: A004 (cw.sum is what users write)
 from cutwater.checkpoint.statistics import CheckpointInfo
 from cutwater.config import Checkpointing, memory_storage
+from cutwater.connected_stream import ConnectedStreams
 from cutwater.connectors.csv_lines import csv_files
 from cutwater.connectors.discard import discard
 from cutwater.connectors.file_sink import csv_sink, json_sink, parquet_sink
@@ -32,7 +33,7 @@ from cutwater.errors import (
     StorageInUse,
     UserCodeError,
 )
-from cutwater.functions import KeyedProcess, Process, SideOutput
+from cutwater.functions import CoProcess, KeyedProcess, Process, SideOutput
 from cutwater.job.handle import Job
 from cutwater.job.result import JobResult
 from cutwater.keyed_stream import KeyedStream
@@ -45,14 +46,14 @@ from cutwater.windowed_stream import WindowedStream
 from cutwater.windows import sliding, tumbling
 
 __all__ = [
-    "END", "AggregatingState", "CheckpointInfo", "Checkpointing", "CommitLost", "ConfigError", "CutwaterError",
-    "DamagedCheckpoint", "DataError", "Environment", "Job", "JobFailed", "JobResult", "KeyedProcess", "KeyedStream",
-    "ListState", "MapState", "Memory", "PlanError", "Process", "ReducingState", "RestoreError", "SchemaError", "SideOutput",
-    "Source", "SplitReader", "StateBackend", "StorageError", "StorageInUse", "Stream", "TwoPhaseCommitSink",
-    "UserCodeError", "ValueState", "WindowedStream", "check_session", "count", "csv_files", "csv_sink", "discard",
-    "exponential_delay", "failure_rate", "first", "fixed_delay", "from_rows", "json_files", "json_sink", "last", "max",
-    "mean", "memory_storage", "min", "no_restart", "parquet_files", "parquet_sink", "print_sink", "sequence", "sliding",
-    "socket", "spark_conf", "spark_table", "sum", "testing", "text_files", "tumbling",
+    "END", "AggregatingState", "CheckpointInfo", "Checkpointing", "CoProcess", "CommitLost", "ConfigError",
+    "ConnectedStreams", "CutwaterError", "DamagedCheckpoint", "DataError", "Environment", "Job", "JobFailed", "JobResult",
+    "KeyedProcess", "KeyedStream", "ListState", "MapState", "Memory", "PlanError", "Process", "ReducingState",
+    "RestoreError", "SchemaError", "SideOutput", "Source", "SplitReader", "StateBackend", "StorageError", "StorageInUse",
+    "Stream", "TwoPhaseCommitSink", "UserCodeError", "ValueState", "WindowedStream", "check_session", "count", "csv_files",
+    "csv_sink", "discard", "exponential_delay", "failure_rate", "first", "fixed_delay", "from_rows", "json_files",
+    "json_sink", "last", "max", "mean", "memory_storage", "min", "no_restart", "parquet_files", "parquet_sink",
+    "print_sink", "sequence", "sliding", "socket", "spark_conf", "spark_table", "sum", "testing", "text_files", "tumbling",
 ]  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Base classes of functions with a life of their own: opened, called for each row, closed."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
@@ -197,7 +197,17 @@ class Process(Function):
         raise NotImplementedError(f"{type(self).__name__} needs a method process(self, row, ctx)")
 
 
-class KeyedProcess(Function):
+class KeyedFunction(Function):
+    """What functions with state by key share: timers."""
+
+    def on_timer(self, timestamp: Milliseconds, ctx: ProcessContext) -> Iterable[Any] | None:
+        """A timer that was set for ``ctx.key`` is due. Results as in ``process``."""
+        raise NotImplementedError(
+            f"{type(self).__name__} sets timers and needs a method on_timer(self, timestamp, ctx)"
+        )
+
+
+class KeyedProcess(KeyedFunction):
     """A function with state for each key: ``s.key_by("user").process(MyProcess(), schema)``.
 
     State is declared on the class, ``seen = cw.ValueState("boolean")``, and inside ``process`` and ``on_timer`` means the
@@ -208,11 +218,20 @@ class KeyedProcess(Function):
         """Yield (or return a list of) results for the row; None stands for none."""
         raise NotImplementedError(f"{type(self).__name__} needs a method process(self, row, ctx)")
 
-    def on_timer(self, timestamp: Milliseconds, ctx: ProcessContext) -> Iterable[Any] | None:
-        """A timer that was set for ``ctx.key`` is due. Results as in ``process``."""
-        raise NotImplementedError(
-            f"{type(self).__name__} sets timers and needs a method on_timer(self, timestamp, ctx)"
-        )
+
+class CoProcess(KeyedFunction):
+    """A function of two inputs: ``left.connect(right).process(MyCoProcess(), schema)``.
+
+    When both are keyed, state belongs to the key, whichever side brings it.
+    """
+
+    def process_left(self, row: Row, ctx: ProcessContext) -> Iterable[Any] | None:
+        """Yield (or return a list of) results for a row of the left input; None stands for none."""
+        raise NotImplementedError(f"{type(self).__name__} needs a method process_left(self, row, ctx)")
+
+    def process_right(self, row: Row, ctx: ProcessContext) -> Iterable[Any] | None:
+        """The same for a row of the right one."""
+        raise NotImplementedError(f"{type(self).__name__} needs a method process_right(self, row, ctx)")
 
 
 def checked_callable(method: str, fn: Any) -> Any:
@@ -221,8 +240,8 @@ def checked_callable(method: str, fn: Any) -> Any:
     return fn
 
 
-def checked_instance(method: str, fn: Any, wanted: type[Function]) -> Any:
-    """``fn`` or, of a class, an instance; ConfigError if it cannot do what ``wanted`` is there for."""
+def checked_instance(method: str, fn: Any, wanted: type[Function], needed: Sequence[str] = ("process",)) -> Any:
+    """``fn`` or, of a class, an instance; ConfigError if it is no ``wanted`` or lacks a method that is ``needed``."""
     if isinstance(fn, type) and issubclass(fn, wanted):
         try:
             fn = fn()
@@ -232,10 +251,16 @@ def checked_instance(method: str, fn: Any, wanted: type[Function]) -> Any:
             ) from error
     if not isinstance(fn, wanted):
         raise ConfigError(f"{method}: {fn!r} is not a cw.{wanted.__name__}.")
-    if type(fn).process is wanted.process:  # type: ignore[attr-defined]  # Function itself has none
-        raise ConfigError(f"{method}: {type(fn).__name__} needs a method process(self, row, ctx).")
-    if not issubclass(wanted, KeyedProcess) and (states := declared_states(type(fn))):
-        raise ConfigError(
-            f"{method}: {type(fn).__name__}.{next(iter(states))} is state by key, which only a cw.KeyedProcess behind key_by has."
-        )
+    for each in needed:
+        if getattr(type(fn), each) is getattr(wanted, each):
+            raise ConfigError(f"{method}: {type(fn).__name__} needs a method {each}(self, row, ctx).")
     return fn
+
+
+def refuse_keyed_state(method: str, fn: Function) -> None:
+    """Where there is no key."""
+    if states := declared_states(type(fn)):
+        raise ConfigError(
+            f"{method}: {type(fn).__name__}.{next(iter(states))} is state by key, and there is no key here: write key_by before, "
+            f"and use a cw.KeyedProcess, or a cw.CoProcess on two keyed streams."
+        )

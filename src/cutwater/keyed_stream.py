@@ -12,10 +12,13 @@ from cutwater.errors import ConfigError
 from cutwater.flow.event_time import EventTime
 from cutwater.functions import KeyedProcess, checked_callable, checked_instance
 from cutwater.graph.logical import Exchange, NodeKind
+from cutwater.joining import both_times, joined
 from cutwater.operators.aggregate import Aggregate
 from cutwater.operators.combine import Combine
+from cutwater.operators.join import EquiJoin, IntervalJoin
 from cutwater.operators.keyed_process import KeyedProcessOperator, KeyedReduce
 from cutwater.operators.operator import Operator
+from cutwater.operators.process import FunctionInput
 from cutwater.pipeline import Draft, Upstream
 from cutwater.schema import SchemaLike
 from cutwater.stream import Stream, add_operator
@@ -23,6 +26,7 @@ from cutwater.windowed_stream import WindowedStream
 from cutwater.windows import Windows
 
 if TYPE_CHECKING:
+    from cutwater.connected_stream import ConnectedStreams
     from cutwater.environment import Environment
 
 
@@ -64,6 +68,12 @@ class KeyedStream:
         self._env.add(draft)
         return Stream(self._env, (Upstream(draft),), schema, nameable=True)
 
+    def connect(self, other: "KeyedStream") -> "ConnectedStreams":
+        """Two inputs of one function: ``a.connect(b).process(MyCoProcess(), schema)``."""
+        from cutwater.connected_stream import ConnectedStreams
+
+        return ConnectedStreams(self, other)
+
     def window(
         self,
         windows: Windows,
@@ -89,7 +99,30 @@ class KeyedStream:
         if time == "processing" and lateness:
             raise ConfigError("window: allowed_lateness has no meaning with time='processing': no record is late.")
         by_event = self._time if time == "event" else None
-        return WindowedStream(self._env, self._inputs, self.schema, self._columns, windows, by_event, lateness)
+        return WindowedStream(self, windows, by_event, lateness)
+
+    def join(self, other: "KeyedStream", within: Duration | None = None) -> Stream:
+        """Pairs of records with equal keys: all there ever were or, with ``within``, those whose event times are that near.
+
+        Key columns, the other columns of this stream, those of ``other`` (``x_right`` if there is an ``x`` already). A null key
+        is equal to nothing. With ``within`` late records come out of ``side_output("late")`` and ``side_output("late_right")``.
+        """
+        keys = (self._columns, self._checked_partner("join", other)._columns)
+        if within is None:
+            return joined(self, other, EquiJoin(*keys))
+        apart = parse_duration("within", within, allow_zero=True) // timedelta(milliseconds=1)
+        return joined(self, other, IntervalJoin(*keys, both_times("join with within=", self, other), apart))
+
+    def _checked_partner(self, method: str, other: object) -> "KeyedStream":
+        if not isinstance(other, KeyedStream):
+            raise ConfigError(f"{method}: {other!r} is not keyed; write {method}(other.key_by(...)).")
+        if other._env is not self._env:
+            raise ConfigError(f"{method}: the streams belong to different environments.")
+        if len(other._columns) != len(self._columns):
+            raise ConfigError(
+                f"{method}: the keys are {', '.join(self._columns)} and {', '.join(other._columns)}; they must be as many."
+            )
+        return other
 
     def reduce(self, fn: Callable[[Any, Any], Any]) -> Stream:
         """``fn(reduced, row)`` gives the new reduced row of the key; emitted for every record."""
@@ -98,7 +131,8 @@ class KeyedStream:
     def process(self, fn: KeyedProcess, schema: SchemaLike) -> Stream:
         """An own function with state by key."""
         instance = checked_instance("process", fn, KeyedProcess)
-        return self._keyed("process", KeyedProcessOperator(instance, schema, self._columns, self._time))
+        own = FunctionInput("process", self._time, self._columns)
+        return self._keyed("process", KeyedProcessOperator(instance, schema, [own]))
 
     def __getattr__(self, name: str) -> NoReturn:
         """A keyed stream is no operator and no stream of records: what a stream can do stands before it or behind."""

@@ -14,14 +14,14 @@ from cutwater.duration import Duration, parse_duration
 from cutwater.errors import ConfigError, SchemaError
 from cutwater.flow.columns import check_key_type
 from cutwater.flow.event_time import EventTime
-from cutwater.functions import KeyedProcess, Process, checked_callable, checked_instance
+from cutwater.functions import KeyedProcess, Process, checked_callable, checked_instance, refuse_keyed_state
 from cutwater.graph.logical import Exchange, NodeKind
 from cutwater.nullability import either_nullable
 from cutwater.operators.collect import CollectOperator
 from cutwater.operators.column_functions import FilterExpression, MapBatches, Select, WithColumns
 from cutwater.operators.loosen import Loosen
 from cutwater.operators.operator import Operator
-from cutwater.operators.process import ProcessOperator
+from cutwater.operators.process import FunctionInput, ProcessOperator
 from cutwater.operators.row_functions import Filter, FlatMap, Map
 from cutwater.operators.sink_operator import SinkOperator
 from cutwater.operators.timestamps import WithTimestamps
@@ -30,6 +30,7 @@ from cutwater.schema import SchemaLike, require_columns
 from cutwater.state.frozen import refuse_reserved
 
 if TYPE_CHECKING:
+    from cutwater.connected_stream import ConnectedStreams
     from cutwater.environment import Environment
     from cutwater.keyed_stream import KeyedStream
 
@@ -76,7 +77,9 @@ class Stream:
         kind = fn if isinstance(fn, type) else type(fn)
         if issubclass(kind, KeyedProcess):
             raise ConfigError(f"{kind.__name__} keeps state by key: write s.key_by(...).process(...).")
-        return self._then("process", ProcessOperator(checked_instance("process", fn, Process), schema, self._time))
+        instance = checked_instance("process", fn, Process)
+        refuse_keyed_state("process", instance)
+        return self._then("process", ProcessOperator(instance, schema, [FunctionInput("process", self._time)]))
 
     # --- columns ------------------------------------------------------------------------------------------------------
 
@@ -128,6 +131,12 @@ class Stream:
         inputs = tuple(up for stream in (self, *others) for up in stream._loosened(schema))
         time = self._time if all(other._time == self._time for other in others) else None
         return Stream(self._env, inputs, schema, nameable=False, time=time)
+
+    def connect(self, other: "Stream") -> "ConnectedStreams":
+        """Two inputs of one function: ``a.connect(b).process(MyCoProcess(), schema)``."""
+        from cutwater.connected_stream import ConnectedStreams
+
+        return ConnectedStreams(self, other)
 
     def rebalance(self) -> "Stream":
         """Spread records evenly over the subtasks of the next operator."""

@@ -5,39 +5,34 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from cutwater.aggregates import AggregateSpec
+from cutwater.errors import ConfigError
 from cutwater.flow.event_time import EventTime
 from cutwater.flow.watermarks import Milliseconds
 from cutwater.graph.logical import Exchange, NodeKind
+from cutwater.joining import both_times, joined
 from cutwater.operators.combine import Combine
 from cutwater.operators.operator import Operator
 from cutwater.operators.window_aggregate import PARTIAL, RAW, WINDOW_END, EventTimeWindows, ProcessingTimeWindows
+from cutwater.operators.window_join import WindowJoin
 from cutwater.operators.window_panes import DOUBTFUL, PANE, AssignPanes
 from cutwater.pipeline import Draft, Upstream
 from cutwater.stream import Stream
 from cutwater.windows import Windows
 
 if TYPE_CHECKING:
-    from cutwater.environment import Environment
+    from cutwater.keyed_stream import KeyedStream
 
 
 class WindowedStream:
     """``k.window(...)``: what is computed for each key and window."""
 
-    def __init__(
-        self,
-        env: "Environment",
-        inputs: tuple[Upstream, ...],
-        schema: pa.Schema,
-        columns: tuple[str, ...],
-        windows: Windows,
-        time: EventTime | None,
-        lateness: Milliseconds,
-    ) -> None:
+    def __init__(self, keyed: "KeyedStream", windows: Windows, time: EventTime | None, lateness: Milliseconds) -> None:
         """``time`` None: by the clock."""
-        self._env = env
-        self._inputs = inputs
-        self._schema = schema
-        self._columns = columns
+        self._keyed = keyed
+        self._env = keyed._env
+        self._inputs = keyed._inputs
+        self._schema = keyed.schema
+        self._columns = keyed._columns
         self._windows = windows
         self._time = time
         self._lateness = lateness
@@ -73,6 +68,20 @@ class WindowedStream:
         # A result belongs to the last millisecond of its window: windows of windows find it there.
         time = None if self._time is None else EventTime((WINDOW_END,), -1)
         return Stream(self._env, (Upstream(draft),), schema, nameable=True, time=time)
+
+    def join(self, other: "KeyedStream") -> Stream:
+        """Pairs of records with equal keys in the same window: once for each window that both are in, as soon as both are there.
+
+        Columns as of ``k.join``, with ``window_start`` and ``window_end`` behind the key. Late records come out of
+        ``side_output("late")`` and, of ``other``, ``side_output("late_right")``.
+        """
+        partner = self._keyed._checked_partner("join", other)
+        if self._time is None:
+            raise ConfigError("window: a join needs event time; leave time='processing' out.")
+        if self._lateness:
+            raise ConfigError("window: allowed_lateness has no meaning for a join: its pairs come out at once.")
+        times = both_times("join", self._keyed, partner)
+        return joined(self._keyed, partner, WindowJoin(self._columns, partner._columns, times, self._windows))
 
 
 def _draft(name: str, operator: Operator, up: Upstream, schema: pa.Schema) -> Draft:

@@ -99,3 +99,16 @@ def test_the_pipelines_of_event_time_run(tmp_path: Path, monkeypatch: pytest.Mon
     visits = [(user, "home", moment) for user, moment in clicks]
     counts = cw.testing.run(names["pipeline"], {"clicks": visits})["counts"]
     assert [(row.page, row.window_start, row.n) for row in counts] == [("home", moment, 1) for moment in minutes]
+
+
+def test_the_pipeline_of_joins_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (written,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "joins.md").read_text(), re.DOTALL)
+    names: dict[str, Any] = {"__name__": "joins", "cw": cw}
+    exec(compile(written, "rates.py", "exec"), names)
+    for folder in ("payments", "rates"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "today.json").touch()
+    asks = cw.testing.script(cw.testing.ADVANCE("1s"), [("EUR", 2.0), ("USD", 3.0)])
+    got = cw.testing.run(names["pipeline"], {"payments": asks, "rates": [("EUR", 1.5)]})["out"]
+    assert [tuple(row) for row in got] == [("EUR", 2.0, 1.5), ("USD", 3.0, None)]

@@ -191,7 +191,7 @@ def test_a_wrong_setting_is_refused_at_the_call(call: Callable[[], object], mess
         ),
         (
             lambda s: s.process(WithState, "n long"),
-            "process: WithState.seen is state by key, which only a cw.KeyedProcess",
+            "process: WithState.seen is state by key, and there is no key here",
         ),
         (lambda s: s.union(s).uid("x"), "uid() cannot stand here: key_by, union, rebalance"),
         (lambda s: s.rebalance().uid("x"), "uid() cannot stand here"),

@@ -29,6 +29,7 @@ STREAMS = [
     "Stream",
     "KeyedStream",
     "WindowedStream",
+    "ConnectedStreams",
     "tumbling",
     "sliding",
     "count",
@@ -40,7 +41,8 @@ STREAMS = [
     "last",
 ]
 FUNCTIONS = [
-    "Process", "KeyedProcess", "SideOutput", "ValueState", "ListState", "MapState", "ReducingState", "AggregatingState",
+    "Process", "KeyedProcess", "CoProcess", "SideOutput", "ValueState", "ListState", "MapState", "ReducingState",
+    "AggregatingState",
 ]  # fmt: skip
 SINKS = ["parquet_sink", "json_sink", "csv_sink", "print_sink", "discard", "TwoPhaseCommitSink"]
 ERRORS = [
@@ -54,12 +56,13 @@ METHODS = {
     "Job": ["cancel", "checkpoint_age", "checkpoints", "on_checkpoint", "status", "trigger_checkpoint", "wait"],
     "JobResult": ["rows", "to_polars"],
     "Stream": [
-        "broadcast", "collect", "filter", "flat_map", "key_by", "map", "map_batches", "named", "print", "process",
+        "broadcast", "collect", "connect", "filter", "flat_map", "key_by", "map", "map_batches", "named", "print", "process",
         "rebalance", "select", "side_output", "uid", "union", "with_columns", "with_parallelism", "with_timestamps",
         "write",
     ],
-    "KeyedStream": ["agg", "process", "reduce", "window"],
-    "WindowedStream": ["agg"],
+    "KeyedStream": ["agg", "connect", "join", "process", "reduce", "window"],
+    "WindowedStream": ["agg", "join"],
+    "ConnectedStreams": ["process"],
     "TwoPhaseCommitSink": ["abort", "begin", "close", "commit", "open", "prepare", "recover", "write"],
     "Source": ["discover", "open", "splits"],
     "SplitReader": ["checkpoint_completed", "close", "next_batch", "position"],

@@ -1,5 +1,7 @@
 """Dividing a batch among the subtasks that its rows go to."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -27,6 +29,19 @@ def partition(batch: pa.RecordBatch, targets: Targets, n: int) -> list[pa.Record
     for target in filled:
         parts[int(target)] = ordered.slice(int(starts[target]), int(counts[target]))
     return parts
+
+
+def by_number(batch: pa.RecordBatch, numbers: npt.NDArray[np.int64]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each number, in their order; the smallest number first."""
+    if batch.num_rows == 0:
+        return
+    if (numbers == numbers[0]).all():
+        yield int(numbers[0]), batch
+        return
+    found, which = np.unique(numbers, return_inverse=True)
+    for number, part in zip(found.tolist(), partition(batch, which.astype(np.int32), len(found)), strict=True):
+        assert part is not None
+        yield number, part
 
 
 @kernel("int64(ro(int32), rw(int64), rw(int32))")

@@ -11,6 +11,7 @@ from cutwater.connectors.source import Source
 from cutwater.graph.logical import Node
 from cutwater.operators.aggregate import Aggregate
 from cutwater.operators.collect import CollectOperator
+from cutwater.operators.join import EquiJoin
 from cutwater.operators.keyed_process import KeyedProcessOperator, KeyedReduce
 from cutwater.operators.sink_operator import SinkOperator
 from cutwater.operators.window_aggregate import WindowAggregate
@@ -31,6 +32,8 @@ def owner_of(node: Node) -> StateOwner:
         case WindowAggregate() as window:
             told = f"{window.describe()}.agg({_results(window.results)})"
             return StateOwner(told, told)
+        case EquiJoin() as join:
+            return StateOwner(join.describe(), join.describe())
         case KeyedReduce():
             return StateOwner("reduce", "reduce")
         case KeyedProcessOperator():

@@ -7,13 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from cutwater.errors import ConfigError
-from cutwater.flow.event_time import EventTime
+from cutwater.errors import ConfigError, SchemaError
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.watermarks import MAX_WATERMARK, Milliseconds
-from cutwater.functions import KeyedProcess, Timers
+from cutwater.functions import KeyedFunction, Timers
 from cutwater.operators.operator import Collector, Operator, OperatorContext, OperatorSnapshot
-from cutwater.operators.process import ContextFunction, ProcessOperator, several
+from cutwater.operators.process import ContextFunction, FunctionInput, several
 from cutwater.operators.timers import TimerQueue
 from cutwater.operators.user_code import user_error
 from cutwater.rows import Row, batch_of, key_values_of, row_of, row_type, rows_of
@@ -22,27 +21,37 @@ from cutwater.state.backend import KeyedStateStore
 from cutwater.state.descriptors import bind_states, declared_states
 from cutwater.state.value_types import handing_out
 
-__all__ = ["KeyedProcessOperator", "KeyedReduce", "ProcessOperator"]
-
 TIMERS_A_STEP = 256
 
 
 class KeyedProcessOperator(ContextFunction):
-    """``k.process(fn, schema)``: results in the order of the rows, state of the row's key at hand."""
+    """``k.process(fn, schema)`` and, of two keyed streams, ``k.connect(other).process(fn, schema)``.
 
-    fn: KeyedProcess
+    Results come in the order of the rows, with the state of the row's key at hand.
+    """
 
-    def __init__(
-        self, fn: KeyedProcess, schema: SchemaLike, keys: Sequence[str], time: EventTime | None = None
-    ) -> None:
-        super().__init__(fn, schema, time)
-        self.keys = tuple(keys)
+    fn: KeyedFunction
+
+    def __init__(self, fn: KeyedFunction, schema: SchemaLike, inputs: Sequence[FunctionInput]) -> None:
+        super().__init__(fn, schema, inputs)
         self._key_schema: pa.Schema | None = None
         self._store: KeyedStateStore | None = None
         self._timers: dict[str, TimerQueue] = {}
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """As timers and state call them: those of the first input."""
+        return self.inputs[0].keys
+
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
-        self._key_schema = key_schema(inputs[0], self.keys, "process")
+        schemas = [key_schema(schema, own.keys, "process") for own, schema in zip(self.inputs, inputs, strict=True)]
+        for other in schemas[1:]:
+            if [field.type for field in other] != [field.type for field in schemas[0]]:
+                raise SchemaError(
+                    f"connect: the keys are {_told(schemas[0])} on the left and {_told(other)} on the right; they must be as many "
+                    f"and of the same types."
+                )
+        self._key_schema = schemas[0]
         return super().output_schema(inputs)
 
     def open(self, ctx: OperatorContext) -> None:
@@ -58,15 +67,16 @@ class KeyedProcessOperator(ContextFunction):
         return frozenset((*declared_states(type(self.fn)), *map(TimerQueue.table_name, self._timer_kinds())))
 
     def _timer_kinds(self) -> tuple[str, ...]:
-        return ("event", "processing") if type(self.fn).on_timer is not KeyedProcess.on_timer else ()
+        return ("event", "processing") if type(self.fn).on_timer is not KeyedFunction.on_timer else ()
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
-        process, ctx, states = self.fn.process, self._context, self._states
+        own = self.inputs[port]
+        process, ctx, states = getattr(self.fn, own.method), self._context, self._states
         results: list[Any] = []
         extend = results.extend
         row: Row | None = None
         try:
-            for key, ctx.timestamp, row in zip(keys_of(batch, self.keys), self._times_of(batch), rows_of(batch)):  # noqa: B905
+            for key, ctx.timestamp, row in zip(keys_of(batch, own.keys), self._times_of(batch, port), rows_of(batch)):  # noqa: B905
                 states.key = ctx.key = key
                 found = process(row, ctx)
                 if type(found) is GeneratorType:
@@ -81,7 +91,7 @@ class KeyedProcessOperator(ContextFunction):
     def _set_timer(self, kind: str, time: Milliseconds) -> None:
         if not self._timers:
             raise ConfigError(f"{type(self.fn).__name__} sets timers and needs a method on_timer(self, timestamp, ctx)")
-        if kind == "event" and self.time is None:
+        if kind == "event" and all(own.time is None for own in self.inputs):
             raise ConfigError(
                 "ctx.timers.event_time: event-time timers come with with_timestamps, which this stream does not have; "
                 "write s.with_timestamps('ts', ...).key_by(...)"
@@ -205,6 +215,10 @@ def key_schema(schema: pa.Schema, keys: Sequence[str], where: str) -> pa.Schema:
     """The key columns of ``schema``; SchemaError if one is missing."""
     require_columns(schema, keys, where)
     return pa.schema([schema.field(name) for name in keys])
+
+
+def _told(keys: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in keys)
 
 
 def keys_of(batch: pa.RecordBatch, keys: Sequence[str]) -> Iterable[Any]:

@@ -1,6 +1,7 @@
 """A function of the user that is called for each row with a context, and may have side outputs."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import repeat
 from types import GeneratorType
 from typing import Any
@@ -11,28 +12,39 @@ from cutwater.errors import ConfigError
 from cutwater.flow.event_time import EventTime
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.watermarks import MIN_WATERMARK, Milliseconds
-from cutwater.functions import Function, Metrics, OpenContext, Process, ProcessContext, Timers
+from cutwater.functions import Function, Metrics, OpenContext, ProcessContext, Timers
 from cutwater.operators.operator import Collector, Operator, OperatorContext, OperatorSnapshot
 from cutwater.operators.user_code import user_error
 from cutwater.rows import Row, batch_of, rows_of, shortened
 from cutwater.schema import SchemaLike, arrow_schema
 
 
-class ContextFunction(Operator):
-    """What operators around a ``Process`` and a ``KeyedProcess`` share: contexts, results and side outputs."""
+@dataclass(frozen=True, slots=True)
+class FunctionInput:
+    """One input of a user's function: which method gets its rows, and what is known of them."""
 
-    def __init__(self, fn: Function, schema: SchemaLike, time: EventTime | None = None) -> None:
-        """``time`` says when records happened, when the stream knows it (``with_timestamps``)."""
+    method: str
+    time: EventTime | None = None
+    """When records happened, when the stream knows it (``with_timestamps``)."""
+    keys: tuple[str, ...] = ()
+
+
+class ContextFunction(Operator):
+    """What operators around functions with a context share: contexts, results and side outputs."""
+
+    def __init__(self, fn: Function, schema: SchemaLike, inputs: Sequence[FunctionInput]) -> None:
         self.fn = fn
         self.schema = arrow_schema(schema, "process's schema")
-        self.time = time
+        self.inputs = tuple(inputs)
+        self.input_ports = len(self.inputs)
         self.where = f"process {type(fn).__name__}"
         self._side_schemas = {output.name: output.schema for output in fn.side_outputs()}
         self._opened = False
 
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
-        if self.time is not None:
-            self.time.check(inputs[0], "process")
+        for own, schema in zip(self.inputs, inputs, strict=True):
+            if own.time is not None:
+                own.time.check(schema, "process")
         return self.schema
 
     def side_schemas(self) -> Mapping[str, pa.Schema]:
@@ -58,8 +70,9 @@ class ContextFunction(Operator):
     def _know(self, watermark: Milliseconds) -> None:
         self._context.watermark = None if watermark == MIN_WATERMARK else watermark
 
-    def _times_of(self, batch: pa.RecordBatch) -> Iterable[Milliseconds | None]:
-        return repeat(None) if self.time is None else self.time.of(batch, self.where).tolist()
+    def _times_of(self, batch: pa.RecordBatch, port: int) -> Iterable[Milliseconds | None]:
+        time = self.inputs[port].time
+        return repeat(None) if time is None else time.of(batch, self.where).tolist()
 
     def _emit(self, results: list[Any], out: Collector) -> None:
         if results:
@@ -93,16 +106,14 @@ def _no_timers(kind: str, timestamp: Milliseconds) -> None:
 
 
 class ProcessOperator(ContextFunction):
-    """``s.process(fn, schema)``."""
-
-    fn: Process
+    """``s.process(fn, schema)``, and of two streams ``s.connect(other).process(fn, schema)``."""
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
-        process, ctx = self.fn.process, self._context
+        process, ctx = getattr(self.fn, self.inputs[port].method), self._context
         results: list[Any] = []
         row: Row | None = None
         try:
-            for ctx.timestamp, row in zip(self._times_of(batch), rows_of(batch)):  # noqa: B905 (one may be endless)
+            for ctx.timestamp, row in zip(self._times_of(batch, port), rows_of(batch)):  # noqa: B905 (one may be endless)
                 found = process(row, ctx)
                 if type(found) is GeneratorType:
                     results.extend(found)

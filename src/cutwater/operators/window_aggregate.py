@@ -11,6 +11,7 @@ from cutwater.errors import SchemaError
 from cutwater.flow.arrow import Array
 from cutwater.flow.event_time import EventTime
 from cutwater.flow.ids import CheckpointId
+from cutwater.flow.partitioning import by_number
 from cutwater.flow.watermarks import MAX_WATERMARK, MIN_WATERMARK, Milliseconds
 from cutwater.operators.accumulators import AccumulatorPlan, merge_of_partials, plan_aggregates, plan_partials
 from cutwater.operators.operator import Collector, Operator, OperatorContext, OperatorSnapshot
@@ -19,7 +20,6 @@ from cutwater.operators.window_panes import PANE, is_over, with_pane
 from cutwater.schema import TIMESTAMP
 from cutwater.state.backend import KeyedStateStore
 from cutwater.state.key_index import KeyIndex
-from cutwater.state.memory_panes import by_pane
 from cutwater.state.tables import PaneTable
 from cutwater.windows import Windows
 
@@ -105,7 +105,7 @@ class WindowAggregate(Operator):
         """The rows of one window as the user sees them."""
         width = len(self._keys)
         keys = [column.cast(field.type) for column, field in zip(partial.columns, list(self._schema)[:width])]  # noqa: B905 (the first ones)
-        times = [_moments(time, partial.num_rows) for time in (end - self._windows.size, end)]
+        times = [moments(time, partial.num_rows) for time in (end - self._windows.size, end)]
         results = self._plan.results_of(partial.columns[width:])
         return pa.RecordBatch.from_arrays([*keys, *times, *results], schema=self._schema)
 
@@ -152,7 +152,7 @@ class EventTimeWindows(WindowAggregate):
         if port == RAW:
             batch = self._in_time(batch, out)
         again: dict[Milliseconds, list[pa.RecordBatch]] = {}
-        for pane, part in by_pane(batch.drop_columns([PANE]), batch.column(PANE).to_numpy()):
+        for pane, part in by_number(batch.drop_columns([PANE]), batch.column(PANE).to_numpy()):
             self._table.merge(pane, part)
             for end in self._await_windows(pane):
                 again.setdefault(end, []).append(part)
@@ -234,5 +234,6 @@ def windowed_schema(plan: AccumulatorPlan, keys: Sequence[str]) -> pa.Schema:
     )
 
 
-def _moments(time: Milliseconds, rows: int) -> Array:
+def moments(time: Milliseconds, rows: int) -> Array:
+    """The same timestamp in all rows."""
     return pa.array(np.full(rows, time * 1000, np.int64)).cast(TIMESTAMP)

@@ -10,11 +10,12 @@ from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state.expiry import without_expiry
 from cutwater.state.frozen import KEY_GROUP_COLUMN, FrozenTable
 from cutwater.state.memory_aggregates import MemoryAggregateTable
+from cutwater.state.memory_join import MemoryJoin, MemoryJoinSide
 from cutwater.state.memory_panes import MemoryPanes
 from cutwater.state.memory_rows import MemoryRowTable
-from cutwater.state.tables import AggregateTable, Column, Merge, PaneTable, RowTable
+from cutwater.state.tables import AggregateTable, Column, JoinSide, JoinTable, Merge, PaneTable, RowTable
 
-Table = MemoryAggregateTable | MemoryPanes | MemoryRowTable
+Table = MemoryAggregateTable | MemoryPanes | MemoryJoinSide | MemoryRowTable
 
 _BEGIN_ANEW = (
     "or give the state another name (or its operator another uid) and drop this one with allow_non_restored_state=True."
@@ -64,6 +65,12 @@ class MemoryStore:
         table = MemoryPanes(self._uid, name, keys, pane, columns, self._max_parallelism)
         self._add(name, table)
         return table
+
+    def join(self, name: str, left: JoinSide, right: JoinSide, bucket: str) -> JoinTable:
+        join = MemoryJoin((left, right), bucket, self._max_parallelism)
+        for side, word in enumerate(("left", "right")):
+            self._add(f"{name}.{word}", MemoryJoinSide(join, side, f"{name}.{word}"))
+        return join
 
     def freeze(self) -> list[FrozenTable]:
         if self._early:

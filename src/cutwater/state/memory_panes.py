@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from cutwater.flow.event_time import Times
 from cutwater.flow.hashing import hash_arrays, key_groups
-from cutwater.flow.partitioning import partition
+from cutwater.flow.partitioning import by_number
 from cutwater.state.encoded_keys import plain
 from cutwater.state.frozen import KEY_GROUP_COLUMN, FrozenTable
 from cutwater.state.memory_aggregates import MemoryAggregateTable
@@ -86,7 +85,7 @@ class MemoryPanes:
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         for batch in batches:
             rows = batch.select(self.partial_schema.names).cast(self.partial_schema)
-            for pane, part in by_pane(rows, batch.column(self._pane).to_numpy()):
+            for pane, part in by_number(rows, batch.column(self._pane).to_numpy()):
                 self.merge(pane, part)
 
     def _rows(self, pane: "_Pane") -> Iterable[pa.RecordBatch]:
@@ -125,19 +124,6 @@ class _Pane:
 
     def __init__(self) -> None:
         self.rows, self.count, self.table = [], 0, None
-
-
-def by_pane(batch: pa.RecordBatch, panes: Times) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each pane, in their order."""
-    if batch.num_rows == 0:
-        return
-    if (panes == panes[0]).all():
-        yield int(panes[0]), batch
-        return
-    found, which = np.unique(panes, return_inverse=True)
-    for pane, part in zip(found.tolist(), partition(batch, which.astype(np.int32), len(found)), strict=True):
-        assert part is not None
-        yield pane, part
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,30 @@ class PaneTable(Protocol):
     def freeze(self) -> FrozenTable: ...
 
 
+@dataclass(frozen=True, slots=True)
+class JoinSide:
+    """The rows of one side of a join, and which of their columns are the key."""
+
+    schema: pa.Schema
+    keys: tuple[str, ...]
+
+
+class JoinTable(Protocol):
+    """Rows of two sides (0 and 1), by bucket and key. Keys have no nulls; both sides have the same types of keys."""
+
+    def buckets(self) -> Iterable[int]:
+        """Those that have rows, in any order."""
+
+    def add(self, side: int, bucket: int, rows: pa.RecordBatch) -> None:
+        """The batch is kept: nobody changes it."""
+
+    def matches(self, side: int, bucket: int, rows: pa.RecordBatch) -> tuple[Positions, pa.RecordBatch]:
+        """All pairs of ``rows``, which are of ``side``, and rows of the other side with the same key, in that bucket: which of
+        ``rows``, and beside it the other row. In the order of ``rows``, then of arrival."""
+
+    def drop(self, bucket: int) -> None: ...
+
+
 class RowTable(Protocol):
     """Python values by key, for functions that see one row at a time.
 

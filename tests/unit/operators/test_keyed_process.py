@@ -17,6 +17,7 @@ from cutwater.flow.watermarks import MAX_WATERMARK
 from cutwater.functions import KeyedProcess, ProcessContext, SideOutput
 from cutwater.operators.keyed_process import KeyedProcessOperator, KeyedReduce
 from cutwater.operators.operator import Operator, OperatorContext
+from cutwater.operators.process import FunctionInput
 from cutwater.operators.timers import MOST_IN_A_ROW
 from cutwater.rows import Row, batch_of
 from cutwater.schema import arrow_schema
@@ -45,6 +46,12 @@ class Stored:
 
     def batches(self, table: str) -> Iterator[pa.RecordBatch]:
         return iter(self._batches[table])
+
+
+def processing(
+    fn: KeyedProcess, schema: Any, keys: Sequence[str], time: EventTime | None = None
+) -> KeyedProcessOperator:
+    return KeyedProcessOperator(fn, schema, [FunctionInput("process", time, tuple(keys))])
 
 
 class Harness:
@@ -102,7 +109,7 @@ class Count(KeyedProcess):
 
 
 def counting() -> KeyedProcessOperator:
-    return KeyedProcessOperator(Count(), WORDS, ["word"])
+    return processing(Count(), WORDS, ["word"])
 
 
 def test_each_key_has_its_own_state_and_results_keep_the_order_of_rows() -> None:
@@ -185,11 +192,9 @@ def test_the_state_of_a_nan_key_is_found_again_also_after_a_restore(keys: list[s
         def on_timer(self, timestamp: int, ctx: ProcessContext) -> Any:
             yield -(self.count.value or 0)
 
-    first = Harness(KeyedProcessOperator(Counts(), "n long", keys), schema=arrow_schema(schema))
+    first = Harness(processing(Counts(), "n long", keys), schema=arrow_schema(schema))
     assert first.feed(row, row) == [(1,), (2,)]
-    second = Harness(
-        KeyedProcessOperator(Counts(), "n long", keys), Stored(first.operator), schema=arrow_schema(schema)
-    )
+    second = Harness(processing(Counts(), "n long", keys), Stored(first.operator), schema=arrow_schema(schema))
     assert second.feed(row) == [(3,)]
     assert second.clock(5000) == [(-3,)]
 
@@ -215,9 +220,9 @@ def test_several_key_columns_make_a_row() -> None:
                 self.seen.value = True
                 yield ctx.key.word, ctx.key.n
 
-    harness = Harness(KeyedProcessOperator(ByBoth(), WORDS, ["word", "n"]))
+    harness = Harness(processing(ByBoth(), WORDS, ["word", "n"]))
     assert harness.feed(("a", 1), ("a", 1), ("a", 2)) == [("a", 1), ("a", 2)]
-    again = Harness(KeyedProcessOperator(ByBoth(), WORDS, ["word", "n"]), Stored(harness.operator))
+    again = Harness(processing(ByBoth(), WORDS, ["word", "n"]), Stored(harness.operator))
     assert again.feed(("a", 1), ("a", 3)) == [("a", 3)]
 
 
@@ -231,9 +236,9 @@ def test_lists_and_maps_are_kept_by_key() -> None:
             self.by_value[row.n] = self.by_value.get(row.n, 0) + 1
             yield str(list(self.values)), self.by_value[row.n]
 
-    harness = Harness(KeyedProcessOperator(Keeps(), WORDS, ["word"]))
+    harness = Harness(processing(Keeps(), WORDS, ["word"]))
     harness.feed(("a", 7), ("b", 8))
-    restored = Harness(KeyedProcessOperator(Keeps(), WORDS, ["word"]), Stored(harness.operator))
+    restored = Harness(processing(Keeps(), WORDS, ["word"]), Stored(harness.operator))
     assert restored.feed(("a", 7)) == [("[7, 7]", 2)]
 
 
@@ -246,14 +251,14 @@ def test_side_outputs_work_beside_state() -> None:
             if self.count.value == 2:
                 ctx.emit(self.again, ctx.key)
 
-    harness = Harness(KeyedProcessOperator(Twice(), WORDS, ["word"]))
+    harness = Harness(processing(Twice(), WORDS, ["word"]))
     harness.feed(("a", 0), ("b", 0), ("a", 0))
     assert harness.out.side == {"again": [("a",)]}
 
 
 def test_a_missing_key_column_is_named_when_the_pipeline_is_written() -> None:
     with pytest.raises(SchemaError, match=r"process: no column 'wrd' \(did you mean 'word'\?\)"):
-        KeyedProcessOperator(Count(), WORDS, ["wrd"]).output_schema([WORDS])
+        processing(Count(), WORDS, ["wrd"]).output_schema([WORDS])
     with pytest.raises(SchemaError, match="reduce: no column 'x'"):
         KeyedReduce(lambda a, b: a, ["x"]).output_schema([WORDS])
 
@@ -264,7 +269,7 @@ def test_an_exception_names_the_row() -> None:
             return [1 // row.n]
 
     with pytest.raises(UserCodeError, match=r"process 'Counts' \(c1\): ZeroDivisionError.*Row\(word='b', n=0\)"):
-        Harness(KeyedProcessOperator(Fails(), "n long", ["word"])).feed(("a", 1), ("b", 0))
+        Harness(processing(Fails(), "n long", ["word"])).feed(("a", 1), ("b", 0))
 
 
 class Timeouts(KeyedProcess):
@@ -283,7 +288,7 @@ class Timeouts(KeyedProcess):
 
 
 def timeouts() -> KeyedProcessOperator:
-    return KeyedProcessOperator(Timeouts(), "user string, at long", ["user"], EventTime(("ts",)))
+    return processing(Timeouts(), "user string, at long", ["user"], EventTime(("ts",)))
 
 
 def at(milliseconds: int) -> datetime:
@@ -322,7 +327,7 @@ def test_a_key_of_several_columns_is_a_row_in_on_timer_also_after_a_restore() ->
             yield ctx.key.word, ctx.key.n
 
     def telling() -> KeyedProcessOperator:
-        return KeyedProcessOperator(Tells(), WORDS, ["word", "n"])
+        return processing(Tells(), WORDS, ["word", "n"])
 
     first = Harness(telling())
     first.feed(("a", 2000), ("b", 3000))
@@ -338,7 +343,7 @@ def test_the_same_timer_set_twice_fires_once() -> None:
         def on_timer(self, timestamp: int, ctx: ProcessContext) -> Any:
             yield ctx.key, timestamp
 
-    operator = KeyedProcessOperator(Counts(), "user string, at long", ["user"], EventTime(("ts",)))
+    operator = processing(Counts(), "user string, at long", ["user"], EventTime(("ts",)))
     harness = Harness(operator, schema=EVENTS)
     harness.feed(("a", at(1)), ("a", at(2)))
     assert harness.watermark(100) == [("a", 100)]
@@ -363,7 +368,7 @@ class Ticks(KeyedProcess):
 
 
 def test_processing_time_timers_say_when_they_are_due_and_may_set_the_next() -> None:
-    operator = KeyedProcessOperator(Ticks(), WORDS, ["word"])
+    operator = processing(Ticks(), WORDS, ["word"])
     harness = Harness(operator)
     assert operator.next_timer() is None
     harness.feed(("a", 0))
@@ -380,7 +385,7 @@ def test_event_time_timers_without_timestamps_are_refused() -> None:
             ctx.timers.event_time(5)
 
     with pytest.raises(UserCodeError, match="event-time timers come with with_timestamps"):
-        Harness(KeyedProcessOperator(Sets(), WORDS, ["word"])).feed(("a", 0))
+        Harness(processing(Sets(), WORDS, ["word"])).feed(("a", 0))
 
 
 def test_timers_without_on_timer_are_refused() -> None:
@@ -389,7 +394,7 @@ def test_timers_without_on_timer_are_refused() -> None:
             ctx.timers.processing_time(5)
 
     with pytest.raises(UserCodeError, match="needs a method on_timer"):
-        Harness(KeyedProcessOperator(Sets(), WORDS, ["word"])).feed(("a", 0))
+        Harness(processing(Sets(), WORDS, ["word"])).feed(("a", 0))
 
 
 @pytest.mark.parametrize("wrong", [1.5, "5s", True, datetime(2024, 1, 1)])  # noqa: DTZ001 (that it has no zone is the point)
@@ -399,7 +404,7 @@ def test_a_timer_for_no_moment_is_refused(wrong: Any) -> None:
             ctx.timers.processing_time(wrong)
 
     with pytest.raises(UserCodeError, match="give milliseconds since the epoch") as raised:
-        Harness(KeyedProcessOperator(Sets(), WORDS, ["word"])).feed(("a", 0))
+        Harness(processing(Sets(), WORDS, ["word"])).feed(("a", 0))
     assert isinstance(raised.value.__cause__, ConfigError)
 
 
@@ -408,7 +413,7 @@ def test_an_exception_in_on_timer_names_time_and_key() -> None:
         def on_timer(self, timestamp: int, ctx: ProcessContext) -> Any:
             raise ValueError("no")
 
-    harness = Harness(KeyedProcessOperator(Fails(), WORDS, ["word"]))
+    harness = Harness(processing(Fails(), WORDS, ["word"]))
     harness.feed(("a", 0))
     with pytest.raises(UserCodeError, match=r"on_timer\(1010\) of key 'a': ValueError: no"):
         harness.clock(2000)
@@ -416,7 +421,7 @@ def test_an_exception_in_on_timer_names_time_and_key() -> None:
 
 def test_a_time_column_of_a_wrong_type_is_refused() -> None:
     with pytest.raises(SchemaError, match="the time column 'word' is string"):
-        KeyedProcessOperator(Count(), WORDS, ["word"], EventTime(("word",))).output_schema([WORDS])
+        processing(Count(), WORDS, ["word"], EventTime(("word",))).output_schema([WORDS])
 
 
 def summing() -> KeyedReduce:
@@ -510,7 +515,7 @@ def test_a_state_that_is_replaced_instead_of_written_to_is_refused() -> None:
             self.limit += 1  # other attributes are the user's own
             self.count = 1  # type: ignore[assignment]
 
-    harness = Harness(KeyedProcessOperator(Forgets(), WORDS, ["word"]))
+    harness = Harness(processing(Forgets(), WORDS, ["word"]))
     with pytest.raises(UserCodeError, match=r"Forgets.count is a state .*write self\.count\.value = \.\.\."):
         harness.feed(("a", 0))
     with pytest.raises(ConfigError, match=r"Forgets.again is a side output .*ctx\.emit\(self\.again, row\)"):
@@ -527,8 +532,8 @@ def test_state_outside_of_a_key_is_refused_in_open_and_close() -> None:
             self.count.clear()
 
     with pytest.raises(UserCodeError, match=r"process 'Counts' \(c1\), open: ConfigError: state belongs to the key"):
-        Harness(KeyedProcessOperator(Opens(), WORDS, ["word"]))
-    closing = Harness(KeyedProcessOperator(Closes(), WORDS, ["word"]))
+        Harness(processing(Opens(), WORDS, ["word"]))
+    closing = Harness(processing(Closes(), WORDS, ["word"]))
     closing.feed(("a", 0))
     with pytest.raises(ConfigError, match="use it in process and on_timer, not in open or close"):
         closing.operator.close()
@@ -567,13 +572,11 @@ class Forever(KeyedProcess):
 
 
 def test_at_the_end_of_time_timers_that_timers_set_still_fire_but_not_for_ever() -> None:
-    sessions = KeyedProcessOperator(Sessions(), "user string, at long", ["user"], EventTime(("ts",)))
+    sessions = processing(Sessions(), "user string, at long", ["user"], EventTime(("ts",)))
     harness = Harness(sessions, schema=EVENTS)
     harness.feed(("a", at(5000)), ("a", at(5500)))
     assert harness.watermark(MAX_WATERMARK) == [("a", 5500)]
-    forever = Harness(
-        KeyedProcessOperator(Forever(), "user string, at long", ["user"], EventTime(("ts",))), schema=EVENTS
-    )
+    forever = Harness(processing(Forever(), "user string, at long", ["user"], EventTime(("ts",))), schema=EVENTS)
     forever.feed(("a", at(0)))
     fired = forever.watermark(MAX_WATERMARK)
     assert fired == [("a", 1000 * n) for n in range(MOST_IN_A_ROW)]

@@ -11,7 +11,7 @@ from cutwater.errors import ConfigError, DataError, SchemaError, UserCodeError
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.functions import OpenContext, Process, ProcessContext, SideOutput
 from cutwater.operators.operator import OperatorContext
-from cutwater.operators.process import ProcessOperator
+from cutwater.operators.process import FunctionInput, ProcessOperator
 from cutwater.rows import Row, batch_of
 from cutwater.schema import arrow_schema
 from tests.unit.operators.collecting import Collected, NoDriver
@@ -44,8 +44,12 @@ def context() -> OperatorContext:
     )
 
 
+def processing(fn: Process, schema: Any) -> ProcessOperator:
+    return ProcessOperator(fn, schema, [FunctionInput("process")])
+
+
 def run(fn: Process, *rows: tuple[Any, ...], schema: pa.Schema = WORDS) -> Collected:
-    operator = ProcessOperator(fn, schema)
+    operator = processing(fn, schema)
     operator.open(context())
     out = Collected()
     operator.process(batch_of(list(rows), WORDS, "test"), 0, out)
@@ -70,7 +74,7 @@ def test_rows_go_to_the_main_and_the_side_output_in_order() -> None:
 
 
 def test_side_outputs_do_not_repeat_in_the_next_batch() -> None:
-    operator = ProcessOperator(SortOut(), WORDS)
+    operator = processing(SortOut(), WORDS)
     operator.open(context())
     out = Collected()
     for _ in range(2):
@@ -79,7 +83,7 @@ def test_side_outputs_do_not_repeat_in_the_next_batch() -> None:
 
 
 def test_side_schemas_are_known_before_the_start() -> None:
-    assert ProcessOperator(SortOut(), WORDS).side_schemas() == {"late": arrow_schema("word string")}
+    assert processing(SortOut(), WORDS).side_schemas() == {"late": arrow_schema("word string")}
 
 
 def test_a_function_may_return_a_list_or_none() -> None:
@@ -116,7 +120,7 @@ def test_the_context_says_where_it_runs_and_counts() -> None:
         def close(self) -> None:
             seen.append("closed")
 
-    operator = ProcessOperator(Looks(), WORDS)
+    operator = processing(Looks(), WORDS)
     ctx = context()
     operator.open(ctx)
     operator.process(batch_of([("a", 1)], WORDS, "test"), 0, Collected())
@@ -130,7 +134,7 @@ def test_close_without_open_leaves_the_function_alone() -> None:
         def close(self) -> None:
             raise AssertionError("there is nothing to close")
 
-    ProcessOperator(NeverOpened(), WORDS).close()
+    processing(NeverOpened(), WORDS).close()
 
 
 def test_an_exception_names_operator_line_and_row() -> None:
@@ -178,14 +182,14 @@ def test_two_side_outputs_of_one_name_are_refused() -> None:
         two = SideOutput("late", "word string")
 
     with pytest.raises(ConfigError, match="Twice declares two side outputs named 'late'"):
-        ProcessOperator(Twice(), WORDS)
+        processing(Twice(), WORDS)
 
 
 def test_an_overridden_side_output_counts_once() -> None:
     class Other(SortOut):
         late = SideOutput("late", "word string, n long")
 
-    assert ProcessOperator(Other(), WORDS).side_schemas() == {"late": WORDS}
+    assert processing(Other(), WORDS).side_schemas() == {"late": WORDS}
 
 
 def test_wrong_declarations_are_refused_at_once() -> None:
@@ -206,7 +210,7 @@ def test_timers_without_keys_are_refused(kind: str) -> None:
 
 
 def test_functions_travel_to_the_workers() -> None:
-    again = pickle.loads(cloudpickle.dumps(ProcessOperator(SortOut(), WORDS)))  # noqa: S301 (our own bytes)
+    again = pickle.loads(cloudpickle.dumps(processing(SortOut(), WORDS)))  # noqa: S301 (our own bytes)
     again.open(context())
     out = Collected()
     again.process(batch_of([("b", -1)], WORDS, "test"), 0, out)

@@ -1,0 +1,55 @@
+"""Two streams that one function reads."""
+
+from cutwater.errors import ConfigError
+from cutwater.functions import CoProcess, checked_instance, refuse_keyed_state
+from cutwater.graph.logical import Exchange
+from cutwater.keyed_stream import KeyedStream
+from cutwater.operators.keyed_process import KeyedProcessOperator
+from cutwater.operators.operator import Operator
+from cutwater.operators.process import FunctionInput, ProcessOperator
+from cutwater.pipeline import Upstream
+from cutwater.schema import SchemaLike
+from cutwater.stream import Stream, add_operator
+
+
+class ConnectedStreams:
+    """``left.connect(right)``: keyed when both are."""
+
+    def __init__(self, left: Stream | KeyedStream, right: Stream | KeyedStream) -> None:
+        if not isinstance(right, Stream | KeyedStream):
+            raise ConfigError(f"connect: {right!r} is not a stream.")
+        if left._env is not right._env:
+            raise ConfigError("connect: the streams belong to different environments.")
+        if isinstance(left, KeyedStream) is not isinstance(right, KeyedStream):
+            raise ConfigError(
+                "connect: one of the streams is keyed and the other is not; write key_by on both, or on neither."
+            )
+        self._left = left
+        self._right = right
+
+    def process(self, fn: CoProcess, schema: SchemaLike) -> Stream:
+        """An own function with ``process_left(row, ctx)`` and ``process_right(row, ctx)``."""
+        instance = checked_instance("process", fn, CoProcess, ("process_left", "process_right"))
+        sides = {"process_left": self._left, "process_right": self._right}
+        own = [
+            FunctionInput(method, side._time, side._columns if isinstance(side, KeyedStream) else ())
+            for method, side in sides.items()
+        ]
+        operator: Operator
+        if isinstance(self._left, KeyedStream):
+            operator = KeyedProcessOperator(instance, schema, own)
+        else:
+            refuse_keyed_state("process", instance)
+            operator = ProcessOperator(instance, schema, own)
+        inputs = tuple(up for port, side in enumerate(sides.values()) for up in _into(side, port))
+        stream = add_operator(self._left._env, "process", operator, inputs, [side.schema for side in sides.values()])
+        for side in sides.values():
+            if stream._time is None and side._time is not None and side._time.is_kept(side.schema, stream.schema):
+                stream._time = side._time
+        return stream
+
+
+def _into(side: Stream | KeyedStream, port: int) -> tuple[Upstream, ...]:
+    if isinstance(side, KeyedStream):
+        return tuple(Upstream(up.draft, up.tag, Exchange.KEY_GROUP, side._columns, port) for up in side._inputs)
+    return tuple(Upstream(up.draft, up.tag, up.exchange, up.key, port) for up in side._inputs)

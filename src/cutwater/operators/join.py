@@ -1,0 +1,215 @@
+"""Joins of two keyed streams: each pair comes out when its later record arrives."""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cutwater.errors import SchemaError
+from cutwater.flow.arrow import Field
+from cutwater.flow.event_time import EventTime, Times
+from cutwater.flow.ids import CheckpointId
+from cutwater.flow.partitioning import by_number
+from cutwater.flow.watermarks import MIN_WATERMARK, Milliseconds
+from cutwater.operators.operator import Collector, Operator, OperatorContext, OperatorSnapshot
+from cutwater.operators.process import restored_watermark
+from cutwater.state.backend import KeyedStateStore
+from cutwater.state.frozen import refuse_reserved
+from cutwater.state.tables import JoinSide, JoinTable
+
+LEFT, RIGHT = 0, 1
+SIDES = ("left", "right")
+BUCKET = "bucket"
+TABLE = "rows"
+LATE = {LEFT: "late", RIGHT: "late_right"}
+
+
+class EquiJoin(Operator):
+    """``k.join(other)``: every pair of records with the same key, whenever they came. State grows with the input.
+
+    As in SQL, a null in the key is equal to nothing.
+    """
+
+    input_ports = 2
+
+    def __init__(self, left: Sequence[str], right: Sequence[str]) -> None:
+        self._keys = (tuple(left), tuple(right))
+        self.where = "join"
+        self._store: KeyedStateStore | None = None
+
+    def describe(self) -> str:
+        return "join"
+
+    def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
+        """Key columns, the left side's others, the right side's others; of two with the same name that one is ``x_right``."""
+        left, right = inputs
+        self._sides = tuple(JoinSide(schema, keys) for schema, keys in zip(inputs, self._keys, strict=True))
+        types = [[side.schema.field(name).type for name in side.keys] for side in self._sides]
+        if types[LEFT] != types[RIGHT]:
+            raise SchemaError(
+                f"join: the keys are {_told(self._sides[LEFT])} on the left and {_told(self._sides[RIGHT])} on the right; "
+                f"they must be of the same types."
+            )
+        for schema in inputs:
+            for name in schema.names:
+                refuse_reserved(name, "join")
+                if name == BUCKET:
+                    raise SchemaError(
+                        f"join: {name!r} is the name under which state stores its buckets; rename that column."
+                    )
+        fields: list[Field] = [left.field(name).with_nullable(False) for name in self._keys[LEFT]]
+        self._others = tuple([name for name in side.schema.names if name not in side.keys] for side in self._sides)
+        fields += [left.field(name) for name in self._others[LEFT]]
+        taken = {field.name for field in fields}
+        self._renamed: dict[str, str] = {}
+        for name in self._others[RIGHT]:
+            new = name
+            while new in taken:
+                new += "_right"
+            taken.add(new)
+            self._renamed[name] = new
+            fields.append(right.field(name).with_name(new))
+        self._pairs = pa.schema(fields)
+        return self._pairs
+
+    def right_name(self, name: str) -> str:
+        """What a column of the right side is called in the result."""
+        return dict(zip(self._keys[RIGHT], self._keys[LEFT], strict=True)).get(name) or self._renamed[name]
+
+    def open(self, ctx: OperatorContext) -> None:
+        self.where = f"join {ctx.name!r} ({ctx.uid})"
+        self._store = ctx.backend.open(ctx.uid, ctx.key_groups, ctx.max_parallelism)
+        self._table: JoinTable = self._store.join(TABLE, self._sides[LEFT], self._sides[RIGHT], BUCKET)
+        if ctx.restored is not None:
+            for name in ctx.restored.tables():
+                self._store.restore(name, ctx.restored.batches(name))
+
+    def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
+        batch = self._with_key(batch, port)
+        if batch.num_rows:
+            asked, others = self._table.matches(port, 0, batch)
+            out.emit(self._pairs_of(batch, port, asked, others))
+            self._table.add(port, 0, batch)
+
+    def _with_key(self, batch: pa.RecordBatch, port: int) -> pa.RecordBatch:
+        keys = [batch.column(name) for name in self._keys[port]]
+        if not any(key.null_count for key in keys):
+            return batch
+        valid = keys[0].is_valid()
+        for key in keys[1:]:
+            valid = pc.and_(valid, key.is_valid())
+        return batch.filter(valid)
+
+    def _pairs_of(self, batch: pa.RecordBatch, port: int, asked: Times, others: pa.RecordBatch) -> pa.RecordBatch:
+        """``asked``: which of ``batch`` stands beside each of ``others``."""
+        own = batch.take(asked)
+        left, right = (own, others) if port == LEFT else (others, own)
+        columns = [left.column(name) for name in (*self._keys[LEFT], *self._others[LEFT])]
+        columns += [right.column(name) for name in self._others[RIGHT]]
+        return pa.RecordBatch.from_arrays(columns, schema=self._pairs)
+
+    def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
+        assert self._store is not None
+        return OperatorSnapshot(tables=self._store.freeze())
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+
+
+def _told(side: JoinSide) -> str:
+    return ", ".join(f"{name} {side.schema.field(name).type}" for name in side.keys)
+
+
+class TimedJoin(EquiJoin):
+    """A join that forgets: what no record in time can meet any more is dropped. A record that is late goes to a side output
+    (``late``, of the right side ``late_right``), unchanged."""
+
+    def __init__(self, left: Sequence[str], right: Sequence[str], times: tuple[EventTime, EventTime]) -> None:
+        super().__init__(left, right)
+        self._times = times
+        self._watermark = MIN_WATERMARK
+
+    def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
+        for time, schema in zip(self._times, inputs, strict=True):
+            time.check(schema, self.where)
+        return super().output_schema(inputs)
+
+    def side_schemas(self) -> Mapping[str, pa.Schema]:
+        return {LATE[port]: side.schema for port, side in enumerate(self._sides)}
+
+    def open(self, ctx: OperatorContext) -> None:
+        super().open(ctx)
+        restored = restored_watermark(ctx)
+        self._watermark = MIN_WATERMARK if restored is None else restored
+
+    def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
+        batch = self._with_key(batch, port)
+        times = self._times[port].of(batch, self.where)
+        late = self._is_late(times)
+        if late.any():
+            out.emit_side(LATE[port], batch.filter(pa.array(late)))
+            batch, times = batch.filter(pa.array(~late)), times[~late]
+        if batch.num_rows:
+            self._process_in_time(batch, times, port, out)
+
+    @abstractmethod
+    def _is_late(self, times: Times) -> npt.NDArray[np.bool_]: ...
+
+    @abstractmethod
+    def _process_in_time(self, batch: pa.RecordBatch, times: Times, port: int, out: Collector) -> None: ...
+
+    @abstractmethod
+    def _is_done(self, bucket: int) -> bool:
+        """Whether no record that may still come meets one of the bucket."""
+
+    def on_watermark(self, watermark: Milliseconds, out: Collector) -> Iterator[None]:
+        if watermark > self._watermark:
+            self._watermark = watermark
+            for bucket in [each for each in self._table.buckets() if self._is_done(each)]:
+                self._table.drop(bucket)
+        out.advance(watermark)
+        yield from ()
+
+    def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
+        reached: list[Any] = [] if self._watermark == MIN_WATERMARK else [self._watermark]
+        return OperatorSnapshot(inline={"watermarks": reached}, tables=super().snapshot(checkpoint).tables)
+
+
+class IntervalJoin(TimedJoin):
+    """``k.join(other, within="10s")``: pairs whose event times are at most ``within`` apart.
+
+    Rows are kept in buckets of that length, so that a record finds its partners in three of them.
+    """
+
+    def __init__(
+        self, left: Sequence[str], right: Sequence[str], times: tuple[EventTime, EventTime], within: Milliseconds
+    ) -> None:
+        super().__init__(left, right, times)
+        self._within = within
+        self._width = max(1, within)
+
+    def describe(self) -> str:
+        return f"join(within {self._within} ms)"
+
+    def _is_late(self, times: Times) -> npt.NDArray[np.bool_]:
+        late: npt.NDArray[np.bool_] = times <= self._watermark
+        return late
+
+    def _process_in_time(self, batch: pa.RecordBatch, times: Times, port: int, out: Collector) -> None:
+        for bucket, part in by_number(batch, times // self._width):
+            own = self._times[port].of(part, self.where)
+            for other in (bucket - 1, bucket, bucket + 1):
+                asked, others = self._table.matches(port, other, part)
+                if len(asked):
+                    apart = np.abs(own[asked] - self._times[1 - port].of(others, self.where))
+                    near = apart <= self._within
+                    out.emit(self._pairs_of(part, port, asked[near], others.filter(pa.array(near))))
+            self._table.add(port, bucket, part)
+
+    def _is_done(self, bucket: int) -> bool:
+        return (bucket + 1) * self._width - 1 + self._within <= self._watermark

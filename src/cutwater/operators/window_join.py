@@ -1,0 +1,65 @@
+"""``k.window(...).join(other)``: pairs of records with the same key in the same window."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cutwater.errors import SchemaError
+from cutwater.flow.event_time import EventTime, Times
+from cutwater.flow.partitioning import by_number
+from cutwater.flow.watermarks import Milliseconds
+from cutwater.operators.join import TimedJoin
+from cutwater.operators.operator import Collector
+from cutwater.operators.window_aggregate import WINDOW_END, WINDOW_START, moments
+from cutwater.operators.window_panes import is_over
+from cutwater.schema import TIMESTAMP
+from cutwater.windows import Windows
+
+
+class WindowJoin(TimedJoin):
+    """Pairs come out when the later record arrives, once for each window that both are in; a window's rows are dropped when it is
+    over. A bucket is a window, by its start."""
+
+    def __init__(
+        self, left: Sequence[str], right: Sequence[str], times: tuple[EventTime, EventTime], windows: Windows
+    ) -> None:
+        super().__init__(left, right, times)
+        self._windows = windows
+
+    def describe(self) -> str:
+        return f"window({self._windows}).join"
+
+    def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
+        joined = super().output_schema(inputs)
+        if taken := {WINDOW_START, WINDOW_END} & set(joined.names):
+            raise SchemaError(f"window: {taken.pop()!r} is a column of every window's result; rename it before.")
+        keys = len(self._keys[0])
+        for at, name in enumerate((WINDOW_START, WINDOW_END)):
+            joined = joined.insert(keys + at, pa.field(name, TIMESTAMP, nullable=False))
+        return joined
+
+    def _is_late(self, times: Times) -> npt.NDArray[np.bool_]:
+        return is_over(self._windows, 0, self._windows.panes_of_times(times), self._watermark)
+
+    def _process_in_time(self, batch: pa.RecordBatch, times: Times, port: int, out: Collector) -> None:
+        last_starts = self._windows.last_ends(self._windows.panes_of_times(times)) - self._windows.size
+        for back in range(0, self._windows.size, self._windows.slide):
+            starts = last_starts - back
+            ends = starts + self._windows.size
+            open_ones = (times < ends) & (ends - 1 > self._watermark)
+            for start, part in by_number(batch.filter(pa.array(open_ones)), starts[open_ones]):
+                asked, others = self._table.matches(port, start, part)
+                out.emit(self._in_window(self._pairs_of(part, port, asked, others), start))
+                self._table.add(port, start, part)
+
+    def _in_window(self, pairs: pa.RecordBatch, start: Milliseconds) -> pa.RecordBatch:
+        keys = len(self._keys[0])
+        for at, (name, time) in enumerate(((WINDOW_START, start), (WINDOW_END, start + self._windows.size))):
+            field = pa.field(name, TIMESTAMP, nullable=False)
+            pairs = pairs.add_column(keys + at, field, moments(time, pairs.num_rows))
+        return pairs
+
+    def _is_done(self, bucket: int) -> bool:
+        return bucket + self._windows.size - 1 <= self._watermark
