@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +14,9 @@ from cutwater.flow.event_time import EventTime, Times
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.partitioning import by_number
 from cutwater.flow.watermarks import MIN_WATERMARK, Milliseconds
+from cutwater.operators.keyed_process import opened_store
 from cutwater.operators.operator import Collector, Operator, OperatorContext, OperatorSnapshot
-from cutwater.operators.process import restored_watermark
+from cutwater.operators.process import restored_watermark, stored_watermark
 from cutwater.state.backend import KeyedStateStore
 from cutwater.state.frozen import refuse_reserved
 from cutwater.state.tables import JoinSide, JoinTable
@@ -82,11 +82,8 @@ class EquiJoin(Operator):
 
     def open(self, ctx: OperatorContext) -> None:
         self.where = f"join {ctx.name!r} ({ctx.uid})"
-        self._store = ctx.backend.open(ctx.uid, ctx.key_groups, ctx.max_parallelism)
+        self._store = opened_store(ctx)
         self._table: JoinTable = self._store.join(TABLE, self._sides[LEFT], self._sides[RIGHT], BUCKET)
-        if ctx.restored is not None:
-            for name in ctx.restored.tables():
-                self._store.restore(name, ctx.restored.batches(name))
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
         batch = self._with_key(batch, port)
@@ -176,8 +173,7 @@ class TimedJoin(EquiJoin):
         yield from ()
 
     def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
-        reached: list[Any] = [] if self._watermark == MIN_WATERMARK else [self._watermark]
-        return OperatorSnapshot(inline={"watermarks": reached}, tables=super().snapshot(checkpoint).tables)
+        return OperatorSnapshot(inline=stored_watermark(self._watermark), tables=super().snapshot(checkpoint).tables)
 
 
 class IntervalJoin(TimedJoin):

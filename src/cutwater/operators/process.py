@@ -13,7 +13,7 @@ from cutwater.flow.event_time import EventTime
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.watermarks import MIN_WATERMARK, Milliseconds
 from cutwater.functions import Function, Metrics, OpenContext, ProcessContext, Timers
-from cutwater.operators.operator import Collector, Operator, OperatorContext, OperatorSnapshot
+from cutwater.operators.operator import Collector, Json, Operator, OperatorContext, OperatorSnapshot
 from cutwater.operators.user_code import user_error
 from cutwater.rows import Row, batch_of, rows_of, shortened
 from cutwater.schema import SchemaLike, arrow_schema
@@ -84,11 +84,16 @@ class ContextFunction(Operator):
 
     def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot | None:
         watermark = self._context.watermark
-        return None if watermark is None else OperatorSnapshot(inline={"watermarks": [watermark]})
+        return None if watermark is None else OperatorSnapshot(inline=stored_watermark(watermark))
 
     def close(self) -> None:
         if self._opened:
             self.fn.close()
+
+
+def stored_watermark(time: Milliseconds | None) -> Json:
+    """For a snapshot: how far time had come."""
+    return {"watermarks": []} if time is None or time == MIN_WATERMARK else {"watermarks": [time]}
 
 
 def restored_watermark(ctx: OperatorContext) -> Milliseconds | None:

@@ -1,7 +1,6 @@
 """``k.window(...).agg(...)``: aggregates by key and window, in columns from end to end."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from heapq import heappop, heappush
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +13,10 @@ from cutwater.flow.ids import CheckpointId
 from cutwater.flow.partitioning import by_number
 from cutwater.flow.watermarks import MAX_WATERMARK, MIN_WATERMARK, Milliseconds
 from cutwater.operators.accumulators import AccumulatorPlan, merge_of_partials, plan_aggregates, plan_partials
+from cutwater.operators.keyed_process import opened_store
 from cutwater.operators.operator import Collector, Operator, OperatorContext, OperatorSnapshot
-from cutwater.operators.process import restored_watermark
+from cutwater.operators.process import restored_watermark, stored_watermark
+from cutwater.operators.window_ends import WindowEnds
 from cutwater.operators.window_panes import PANE, is_over, with_pane
 from cutwater.schema import TIMESTAMP
 from cutwater.state.backend import KeyedStateStore
@@ -31,25 +32,17 @@ PARTIAL, RAW = 0, 1
 
 
 class WindowAggregate(Operator):
-    """One row for each key of a window when its time is over. What time is, the subclasses say.
-
-    That a window was told follows from how far time had come, which is in the snapshot: no mark is kept for it.
-    """
+    """One row for each key of a window when its time is over. What time is, the subclasses say."""
 
     kind_of_time: str
 
-    def __init__(self, keys: Sequence[str], results: Mapping[str, AggregateSpec], windows: Windows) -> None:
+    def __init__(self, keys: Sequence[str], results: Mapping[str, AggregateSpec], ends: WindowEnds) -> None:
         self._keys = tuple(keys)
         self.results = dict(results)
-        self._windows = windows
-        self._lateness: Milliseconds = 0
+        self._ends = ends
+        self._windows = ends.windows
         self.where = "window"
-        self._time_reached = MIN_WATERMARK
         self._store: KeyedStateStore | None = None
-        self._ends: list[Milliseconds] = []
-        """Of the windows that have records and were not told yet; a heap."""
-        self._waiting: set[Milliseconds] = set()
-        """The same ends."""
 
     def describe(self) -> str:
         """What its state was gathered by."""
@@ -63,43 +56,22 @@ class WindowAggregate(Operator):
 
     def open(self, ctx: OperatorContext) -> None:
         self.where = f"window {ctx.name!r} ({ctx.uid})"
-        self._store = ctx.backend.open(ctx.uid, ctx.key_groups, ctx.max_parallelism)
+        self._store = opened_store(ctx)
         keys = pa.schema([self._plan.key_schema.field(name) for name in self._keys])
         columns = [(each.column, merge_of_partials(each.merge)) for each in self._plan.accumulators]
         self._table: PaneTable = self._store.panes(TABLE, keys, WINDOW_START, columns)
         restored = restored_watermark(ctx)
-        self._time_reached = MIN_WATERMARK if restored is None else restored
-        if ctx.restored is not None:
-            for name in ctx.restored.tables():
-                self._store.restore(name, ctx.restored.batches(name))
+        self._ends.reached = MIN_WATERMARK if restored is None else restored
         for pane in self._table.panes():
-            self._await_windows(pane)
-
-    def _await_windows(self, pane: Milliseconds) -> list[Milliseconds]:
-        """Tell each window of the pane when it is over. The ends of those that were told already and are not done with."""
-        told = []
-        for end in self._windows.ends_of_pane(pane):
-            if end - 1 > self._time_reached:
-                if end not in self._waiting:
-                    self._waiting.add(end)
-                    heappush(self._ends, end)
-            elif end - 1 + self._lateness > self._time_reached:
-                told.append(end)
-        return told
+            self._ends.expect(pane)
 
     def _tell_until(self, time: Milliseconds, out: Collector) -> Iterator[None]:
-        """All windows whose last millisecond is ``time`` or before, in the order of their ends."""
-        while self._ends and self._ends[0] - 1 <= time:
-            end = heappop(self._ends)
-            self._waiting.discard(end)
+        for end in self._ends.due(time):
             for batch in self._table.read(self._windows.panes_of_window(end)):
                 out.emit(self._told(batch, end))
                 yield
-        if time > self._time_reached:
-            self._time_reached = time
-            panes = np.fromiter(self._table.panes(), np.int64)
-            for pane in panes[is_over(self._windows, self._lateness, panes, time)].tolist():
-                self._table.drop(pane)
+        for pane in self._ends.reach(time, self._table.panes()):
+            self._table.drop(pane)
 
     def _told(self, partial: pa.RecordBatch, end: Milliseconds) -> pa.RecordBatch:
         """The rows of one window as the user sees them."""
@@ -111,8 +83,7 @@ class WindowAggregate(Operator):
 
     def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
         assert self._store is not None
-        reached = [] if self._time_reached == MIN_WATERMARK else [self._time_reached]
-        return OperatorSnapshot(inline={"watermarks": reached}, tables=self._store.freeze())
+        return OperatorSnapshot(inline=stored_watermark(self._ends.reached), tables=self._store.freeze())
 
     def close(self) -> None:
         if self._store is not None:
@@ -134,9 +105,8 @@ class EventTimeWindows(WindowAggregate):
         time: EventTime,
         lateness: Milliseconds,
     ) -> None:
-        super().__init__(keys, results, windows)
+        super().__init__(keys, results, WindowEnds(windows, lateness))
         self._time = time
-        self._lateness = lateness
 
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
         partial, raw = inputs
@@ -154,7 +124,7 @@ class EventTimeWindows(WindowAggregate):
         again: dict[Milliseconds, list[pa.RecordBatch]] = {}
         for pane, part in by_number(batch.drop_columns([PANE]), batch.column(PANE).to_numpy()):
             self._table.merge(pane, part)
-            for end in self._await_windows(pane):
+            for end in self._ends.expect(pane):
                 again.setdefault(end, []).append(part)
         for end in sorted(again):
             self._tell_again(end, again[end], out)
@@ -162,7 +132,7 @@ class EventTimeWindows(WindowAggregate):
     def _in_time(self, batch: pa.RecordBatch, out: Collector) -> pa.RecordBatch:
         """The records that are not late, as partial rows."""
         panes = self._windows.panes_of_times(self._time.of(batch, self.where))
-        late = is_over(self._windows, self._lateness, panes, self._time_reached)
+        late = is_over(self._windows, self._ends.lateness, panes, self._ends.reached)
         if late.any():
             out.emit_side(LATE, batch.filter(pa.array(late)))
             batch, panes = batch.filter(pa.array(~late)), panes[~late]
@@ -190,6 +160,9 @@ class ProcessingTimeWindows(WindowAggregate):
     kind_of_time = "processing"
     _now: Callable[[], Milliseconds]
 
+    def __init__(self, keys: Sequence[str], results: Mapping[str, AggregateSpec], windows: Windows) -> None:
+        super().__init__(keys, results, WindowEnds(windows))
+
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
         partial = inputs[0]
         with_pane = partial.insert(len(self._keys), pa.field(PANE, pa.int64()))
@@ -201,13 +174,13 @@ class ProcessingTimeWindows(WindowAggregate):
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
         # A clock that was set back does not open windows that were told.
-        now = max(self._now(), self._time_reached + 1)
+        now = max(self._now(), self._ends.reached + 1)
         pane = int(self._windows.panes_of_times(np.array([now]))[0])
         self._table.merge(pane, batch)
-        self._await_windows(pane)
+        self._ends.expect(pane)
 
     def next_timer(self) -> Milliseconds | None:
-        return self._ends[0] if self._ends else None
+        return self._ends.first()
 
     def on_processing_time(self, now: Milliseconds, out: Collector) -> Iterator[None]:
         yield from self._tell_until(now - 1, out)

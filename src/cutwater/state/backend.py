@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state.frozen import FrozenTable
-from cutwater.state.tables import AggregateTable, Column, JoinSide, JoinTable, Merge, PaneTable, RowTable
+from cutwater.state.tables import AggregateTable, BucketTable, Column, JoinSide, JoinTable, Merge, PaneTable, RowTable
 
 
 class KeyedStateStore(Protocol):
@@ -26,6 +26,9 @@ class KeyedStateStore(Protocol):
     def panes(self, name: str, keys: pa.Schema, pane: str, columns: Sequence[tuple[Column, Merge]]) -> PaneTable:
         """A columnar table for windows. ``pane`` is what its column is called in snapshots; each accumulator comes with how
         partial values of it merge."""
+
+    def buckets(self, name: str, schema: pa.Schema, keys: Sequence[str], bucket: str) -> BucketTable:
+        """A columnar table of whole rows. ``bucket`` is what its column is called in snapshots."""
 
     def join(self, name: str, left: JoinSide, right: JoinSide, bucket: str) -> JoinTable:
         """Two columnar tables, ``name.left`` and ``name.right``. ``bucket`` is what its column is called in snapshots."""

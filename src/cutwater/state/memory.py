@@ -10,12 +10,13 @@ from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state.expiry import without_expiry
 from cutwater.state.frozen import KEY_GROUP_COLUMN, FrozenTable
 from cutwater.state.memory_aggregates import MemoryAggregateTable
+from cutwater.state.memory_buckets import MemoryBuckets
 from cutwater.state.memory_join import MemoryJoin, MemoryJoinSide
 from cutwater.state.memory_panes import MemoryPanes
 from cutwater.state.memory_rows import MemoryRowTable
-from cutwater.state.tables import AggregateTable, Column, JoinSide, JoinTable, Merge, PaneTable, RowTable
+from cutwater.state.tables import AggregateTable, BucketTable, Column, JoinSide, JoinTable, Merge, PaneTable, RowTable
 
-Table = MemoryAggregateTable | MemoryPanes | MemoryJoinSide | MemoryRowTable
+Table = MemoryAggregateTable | MemoryPanes | MemoryBuckets | MemoryJoinSide | MemoryRowTable
 
 _BEGIN_ANEW = (
     "or give the state another name (or its operator another uid) and drop this one with allow_non_restored_state=True."
@@ -63,6 +64,11 @@ class MemoryStore:
 
     def panes(self, name: str, keys: pa.Schema, pane: str, columns: Sequence[tuple[Column, Merge]]) -> PaneTable:
         table = MemoryPanes(self._uid, name, keys, pane, columns, self._max_parallelism)
+        self._add(name, table)
+        return table
+
+    def buckets(self, name: str, schema: pa.Schema, keys: Sequence[str], bucket: str) -> BucketTable:
+        table = MemoryBuckets(name, schema, keys, bucket, self._max_parallelism)
         self._add(name, table)
         return table
 

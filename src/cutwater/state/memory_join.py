@@ -1,23 +1,19 @@
 """The table of the Memory backend for joins: rows of two sides, by bucket and key. They are added, and dropped by bucket."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from cutwater.flow.event_time import Times
-from cutwater.flow.hashing import hash_columns, key_groups
 from cutwater.flow.partitioning import by_number
 from cutwater.state import chain_kernels as chains
+from cutwater.state.appended_rows import AppendedRows, FrozenBuckets, no_rows
 from cutwater.state.encoded_keys import plain
 from cutwater.state.frozen import KEY_GROUP_COLUMN, FrozenTable
 from cutwater.state.key_index import KeyIndex
 from cutwater.state.tables import JoinSide
-
-CHUNK_ROWS = 131_072
-"""Chunks are joined up to this many rows: few enough to be found quickly, small enough to be copied at once."""
 
 FIRST_KEYS = 64
 
@@ -37,7 +33,7 @@ class MemoryJoinSide:
 
     def freeze(self) -> FrozenTable:
         parts = [(number, tuple(bucket.sides[self._side].rows.chunks)) for number, bucket in self._join.of.items()]
-        return FrozenJoinSide(self.name, self.stored_schema, self.key_columns, self._join.max_parallelism, tuple(parts))
+        return FrozenBuckets(self.name, self.stored_schema, self.key_columns, self._join.max_parallelism, tuple(parts))
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         for batch in batches:
@@ -67,7 +63,7 @@ class MemoryJoin:
     def matches(self, side: int, bucket: int, rows: pa.RecordBatch) -> tuple[Times, pa.RecordBatch]:
         found = self.of.get(bucket)
         if found is None:
-            return np.empty(0, np.int64), _empty(self.sides[1 - side].schema)
+            return np.empty(0, np.int64), no_rows(self.sides[1 - side].schema)
         return found.matches(1 - side, self._ids(found, side, rows))
 
     def drop(self, bucket: int) -> None:
@@ -95,7 +91,7 @@ class _Bucket:
 
 class _Side:
     def __init__(self, schema: pa.Schema) -> None:
-        self.rows = _Rows(schema)
+        self.rows = AppendedRows(schema)
         self._newest = np.full(FIRST_KEYS, -1, np.int64)
         self._before = np.empty(FIRST_KEYS, np.int64)
 
@@ -125,71 +121,3 @@ def _grown(array: "npt.NDArray[np.int64]", needed: int) -> "npt.NDArray[np.int64
     grown = np.empty(max(needed, 2 * len(array)), np.int64)
     grown[: len(array)] = array
     return grown
-
-
-class _Rows:
-    """Batches that are never changed, joined into larger ones now and then."""
-
-    def __init__(self, schema: pa.Schema) -> None:
-        self._schema = schema
-        self.chunks: list[pa.RecordBatch] = []
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    def append(self, batch: pa.RecordBatch) -> None:
-        chunks = self.chunks
-        chunks.append(batch)
-        self._count += batch.num_rows
-        # As a binary counter: each row is copied a logarithmic number of times.
-        while (
-            len(chunks) > 1
-            and chunks[-2].num_rows <= 2 * chunks[-1].num_rows
-            and chunks[-2].num_rows + chunks[-1].num_rows <= CHUNK_ROWS
-        ):
-            last = chunks.pop()
-            chunks[-1] = pa.concat_batches([chunks[-1], last])  # type: ignore[attr-defined]  # the stubs lack it
-
-    def take(self, rows: Times) -> pa.RecordBatch:
-        """Those, in this order."""
-        if len(rows) == 0:
-            return _empty(self._schema)
-        ends = np.cumsum([chunk.num_rows for chunk in self.chunks])
-        which = np.searchsorted(ends, rows, side="right")
-        order = np.argsort(which, kind="stable")
-        parts: list[pa.RecordBatch] = []
-        for chunk in np.unique(which).tolist():
-            own = rows[which == chunk] - (ends[chunk] - self.chunks[chunk].num_rows)
-            parts.append(self.chunks[chunk].take(pa.array(own)))
-        if len(parts) == 1:
-            return parts[0]
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        joined: pa.RecordBatch = pa.concat_batches(parts)  # type: ignore[attr-defined]  # the stubs lack it
-        return joined.take(back)
-
-
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
-
-
-@dataclass(frozen=True, slots=True)
-class FrozenJoinSide:
-    """Implements ``FrozenTable``: the rows as they were; nothing was copied."""
-
-    name: str
-    schema: pa.Schema
-    keys: tuple[str, ...]
-    max_parallelism: int
-    parts: tuple[tuple[int, tuple[pa.RecordBatch, ...]], ...]
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        for bucket, chunks in self.parts:
-            for chunk in chunks:
-                where = pa.array(np.full(chunk.num_rows, bucket, np.int64))
-                groups = pa.array(key_groups(hash_columns(chunk, self.keys), self.max_parallelism))
-                yield pa.RecordBatch.from_arrays([*chunk.columns, where, groups], schema=self.schema)
-
-    def release(self) -> None:
-        """Nothing was kept for it."""

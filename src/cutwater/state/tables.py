@@ -126,6 +126,25 @@ class JoinTable(Protocol):
     def drop(self, bucket: int) -> None: ...
 
 
+class BucketTable(Protocol):
+    """Rows by bucket, in the order in which they came."""
+
+    @property
+    def name(self) -> str: ...
+
+    def buckets(self) -> Iterable[int]:
+        """Those that have rows, in any order."""
+
+    def add(self, bucket: int, rows: pa.RecordBatch) -> None:
+        """The batch is kept: nobody changes it."""
+
+    def read(self, buckets: Iterable[int]) -> Sequence[pa.RecordBatch]: ...
+
+    def drop(self, bucket: int) -> None: ...
+
+    def freeze(self) -> FrozenTable: ...
+
+
 class RowTable(Protocol):
     """Python values by key, for functions that see one row at a time.
 

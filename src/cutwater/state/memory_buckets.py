@@ -1,0 +1,44 @@
+"""The table of the Memory backend for windows of row functions: the rows themselves, by pane."""
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from cutwater.flow.partitioning import by_number
+from cutwater.state.appended_rows import AppendedRows, FrozenBuckets
+from cutwater.state.frozen import KEY_GROUP_COLUMN, FrozenTable
+
+
+class MemoryBuckets:
+    """Implements ``BucketTable``."""
+
+    def __init__(self, name: str, schema: pa.Schema, keys: Sequence[str], bucket: str, max_parallelism: int) -> None:
+        self.name = name
+        self._schema = schema
+        self._bucket = bucket
+        self._max_parallelism = max_parallelism
+        self._of: dict[int, AppendedRows] = {}
+        self.key_columns = tuple(keys)
+        self.stored_schema = pa.schema([*schema, pa.field(bucket, pa.int64()), pa.field(KEY_GROUP_COLUMN, pa.int32())])
+
+    def buckets(self) -> Iterable[int]:
+        return self._of.keys()
+
+    def add(self, bucket: int, rows: pa.RecordBatch) -> None:
+        self._of.setdefault(bucket, AppendedRows(self._schema)).append(rows)
+
+    def read(self, buckets: Iterable[int]) -> Sequence[pa.RecordBatch]:
+        return [chunk for bucket in buckets if bucket in self._of for chunk in self._of[bucket].chunks]
+
+    def drop(self, bucket: int) -> None:
+        self._of.pop(bucket, None)
+
+    def freeze(self) -> FrozenTable:
+        parts = tuple((bucket, tuple(rows.chunks)) for bucket, rows in self._of.items())
+        return FrozenBuckets(self.name, self.stored_schema, self.key_columns, self._max_parallelism, parts)
+
+    def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
+        for batch in batches:
+            rows = batch.select(self._schema.names).cast(self._schema)
+            for bucket, part in by_number(rows, batch.column(self._bucket).to_numpy()):
+                self.add(bucket, part)
