@@ -33,7 +33,7 @@ from cutwater.errors import (
     StorageInUse,
     UserCodeError,
 )
-from cutwater.functions import CoProcess, KeyedProcess, Process, SideOutput
+from cutwater.functions import CoProcess, KeyedProcess, Process, SideOutput, WindowProcess
 from cutwater.job.handle import Job
 from cutwater.job.result import JobResult
 from cutwater.keyed_stream import KeyedStream
@@ -50,10 +50,11 @@ __all__ = [
     "ConnectedStreams", "CutwaterError", "DamagedCheckpoint", "DataError", "Environment", "Job", "JobFailed", "JobResult",
     "KeyedProcess", "KeyedStream", "ListState", "MapState", "Memory", "PlanError", "Process", "ReducingState",
     "RestoreError", "SchemaError", "SideOutput", "Source", "SplitReader", "StateBackend", "StorageError", "StorageInUse",
-    "Stream", "TwoPhaseCommitSink", "UserCodeError", "ValueState", "WindowedStream", "check_session", "count", "csv_files",
-    "csv_sink", "discard", "exponential_delay", "failure_rate", "first", "fixed_delay", "from_rows", "json_files",
-    "json_sink", "last", "max", "mean", "memory_storage", "min", "no_restart", "parquet_files", "parquet_sink",
-    "print_sink", "sequence", "sliding", "socket", "spark_conf", "spark_table", "sum", "testing", "text_files", "tumbling",
+    "Stream", "TwoPhaseCommitSink", "UserCodeError", "ValueState", "WindowProcess", "WindowedStream", "check_session",
+    "count", "csv_files", "csv_sink", "discard", "exponential_delay", "failure_rate", "first", "fixed_delay", "from_rows",
+    "json_files", "json_sink", "last", "max", "mean", "memory_storage", "min", "no_restart", "parquet_files",
+    "parquet_sink", "print_sink", "sequence", "sliding", "socket", "spark_conf", "spark_table", "sum", "testing",
+    "text_files", "tumbling",
 ]  # fmt: skip
 
 

@@ -112,10 +112,11 @@ class ProcessContext(OpenContext):
     """What ``process`` and ``on_timer`` get. One object for all rows: do not keep it, keep what it says.
 
     ``key`` is the key's value, or a row of them when there are several key columns; None outside keyed functions.
-    ``timestamp`` is the row's event time and ``watermark`` the operator's, in milliseconds, when the stream has them.
+    ``timestamp`` is the row's event time and ``watermark`` the operator's, in milliseconds, when the stream has them;
+    ``window_start`` and ``window_end`` are set in functions of windows.
     """
 
-    __slots__ = ("_clock", "_side", "key", "timers", "timestamp", "watermark")
+    __slots__ = ("_clock", "_side", "key", "timers", "timestamp", "watermark", "window_end", "window_start")
 
     def __init__(
         self,
@@ -131,6 +132,8 @@ class ProcessContext(OpenContext):
         self.key: Any = None
         self.timestamp: Milliseconds | None = None
         self.watermark: Milliseconds | None = None
+        self.window_start: Milliseconds | None = None
+        self.window_end: Milliseconds | None = None
 
     @property
     def now(self) -> Milliseconds:
@@ -217,6 +220,15 @@ class KeyedProcess(KeyedFunction):
     def process(self, row: Row, ctx: ProcessContext) -> Iterable[Any] | None:
         """Yield (or return a list of) results for the row; None stands for none."""
         raise NotImplementedError(f"{type(self).__name__} needs a method process(self, row, ctx)")
+
+
+class WindowProcess(Function):
+    """A function of the rows of a key and window: ``k.window(...).process(MyWindowProcess(), schema)``."""
+
+    def process(self, rows: list[Row], ctx: ProcessContext) -> Iterable[Any] | None:
+        """Yield (or return a list of) results; the rows are in the order in which they came. ``ctx.key``, ``ctx.window_start``
+        and ``ctx.window_end`` say whose they are."""
+        raise NotImplementedError(f"{type(self).__name__} needs a method process(self, rows, ctx)")
 
 
 class CoProcess(KeyedFunction):

@@ -1,6 +1,7 @@
 """Windows of a keyed stream."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -8,15 +9,18 @@ from cutwater.aggregates import AggregateSpec
 from cutwater.errors import ConfigError
 from cutwater.flow.event_time import EventTime
 from cutwater.flow.watermarks import Milliseconds
+from cutwater.functions import WindowProcess, checked_callable, checked_instance, refuse_keyed_state
 from cutwater.graph.logical import Exchange, NodeKind
 from cutwater.joining import both_times, joined
 from cutwater.operators.combine import Combine
 from cutwater.operators.operator import Operator
 from cutwater.operators.window_aggregate import PARTIAL, RAW, WINDOW_END, EventTimeWindows, ProcessingTimeWindows
+from cutwater.operators.window_function import WindowProcessOperator, WindowReduce, WindowRows
 from cutwater.operators.window_join import WindowJoin
 from cutwater.operators.window_panes import DOUBTFUL, PANE, AssignPanes
 from cutwater.pipeline import Draft, Upstream
-from cutwater.stream import Stream
+from cutwater.schema import SchemaLike
+from cutwater.stream import Stream, add_operator
 from cutwater.windows import Windows
 
 if TYPE_CHECKING:
@@ -65,9 +69,33 @@ class WindowedStream:
             helper.follows = draft
             self._env.add(helper)
         self._env.add(draft)
-        # A result belongs to the last millisecond of its window: windows of windows find it there.
-        time = None if self._time is None else EventTime((WINDOW_END,), -1)
-        return Stream(self._env, (Upstream(draft),), schema, nameable=True, time=time)
+        return Stream(self._env, (Upstream(draft),), schema, nameable=True, time=self._time_of_results())
+
+    def reduce(self, fn: Callable[[Any, Any], Any]) -> Stream:
+        """``fn(reduced, row)`` over the rows of a key: the reduced row with ``window_start`` and ``window_end`` behind it."""
+        function = checked_callable("reduce", fn)
+        return self._of_rows(WindowReduce(function, self._columns, self._windows, self._time, self._lateness))
+
+    def process(self, fn: "WindowProcess | Callable[[list[Any], Any], Any]", schema: SchemaLike) -> Stream:
+        """``fn(rows, ctx)``, or a ``cw.WindowProcess``: its results with ``window_start`` and ``window_end`` behind them."""
+        if isinstance(fn, type | WindowProcess) or not callable(fn):
+            function = checked_instance("process", fn, WindowProcess)
+            refuse_keyed_state("process", function)
+        else:
+            function = _Plain(fn)
+        return self._of_rows(
+            WindowProcessOperator(function, schema, self._columns, self._windows, self._time, self._lateness)
+        )
+
+    def _of_rows(self, operator: WindowRows) -> Stream:
+        inputs = tuple(Upstream(up.draft, up.tag, Exchange.KEY_GROUP, self._columns) for up in self._inputs)
+        stream = add_operator(self._env, "window", operator, inputs, [self._schema])
+        stream._time = self._time_of_results()
+        return stream
+
+    def _time_of_results(self) -> EventTime | None:
+        """A result belongs to the last millisecond of its window: windows of windows find it there."""
+        return None if self._time is None else EventTime((WINDOW_END,), -1)
 
     def join(self, other: "KeyedStream") -> Stream:
         """Pairs of records with equal keys in the same window: once for each window that both are in, as soon as both are there.
@@ -82,6 +110,14 @@ class WindowedStream:
             raise ConfigError("window: allowed_lateness has no meaning for a join: its pairs come out at once.")
         times = both_times("join", self._keyed, partner)
         return joined(self._keyed, partner, WindowJoin(self._columns, partner._columns, times, self._windows))
+
+
+class _Plain(WindowProcess):
+    def __init__(self, fn: Callable[[list[Any], Any], Any]) -> None:
+        self._fn = fn
+
+    def process(self, rows: list[Any], ctx: Any) -> Any:
+        return self._fn(rows, ctx)
 
 
 def _draft(name: str, operator: Operator, up: Upstream, schema: pa.Schema) -> Draft:

@@ -198,3 +198,113 @@ def test_windows_of_another_size_do_not_go_on_from_these() -> None:
     kinds += [owner(cw.tumbling("5s", offset="1s")), owner(cw.tumbling("5s"), "processing")]
     assert len(set(kinds)) == len(kinds)
     assert kinds[0] == owner(cw.tumbling("5s"))
+
+
+class Spread(cw.WindowProcess):
+    """The distance between the largest and the smallest value; windows of one row go beside."""
+
+    alone = cw.SideOutput("alone", "k string")
+
+    def process(self, rows: list[Any], ctx: Any) -> Any:
+        assert all(row.k == ctx.key and ctx.window_start <= row.ts < ctx.window_end for row in rows)
+        if len(rows) == 1:
+            ctx.emit(self.alone, (ctx.key,))
+        else:
+            yield ctx.key, max(row.v for row in rows) - min(row.v for row in rows), len(rows)
+
+
+@settings(max_examples=50)
+@given(
+    steps=STEPS, windows=st.sampled_from(KINDS), parallelism=st.integers(1, 3), seed=st.integers(0, 2**32)
+)  # fmt: skip
+def test_functions_of_windows_get_the_rows_of_each_key_once(
+    steps: list[Any], windows: Windows, parallelism: int, seed: int
+) -> None:
+    def pipeline(env: cw.Environment) -> None:
+        events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts", out_of_orderness="60ms")
+        windowed = events.key_by("k").window(windows)
+        spread = windowed.process(Spread, "k string, spread long, n long").uid("spread")
+        spread.collect("spread")
+        spread.side_output("alone").collect("alone")
+        windowed.reduce(lambda a, b: (a.k, max(a.ts, b.ts), a.v + b.v)).uid("sums").collect("sums")
+        windowed.process(lambda rows, ctx: [(len(rows),)], "n long").uid("counts").collect("counts")
+
+    got = run(pipeline, {"in": script(*steps)}, parallelism=parallelism, choose=random.Random(seed).randrange)
+    of: dict[Any, list[tuple[int, int]]] = defaultdict(list)
+    for key, ts, value in (step for step in steps if isinstance(step, tuple)):
+        for start in windows_of(windows, ts):
+            of[key, start].append((ts, value))
+    sums = {(row.k, millis(row.window_start)): (row.ts, row.v) for row in got["sums"]}
+    assert sums == {where: (max(ts for ts, _ in found), sum(v for _, v in found)) for where, found in of.items()}
+    assert len(got["sums"]) == len(sums)
+    several = {where: [v for _, v in found] for where, found in of.items() if len(found) > 1}
+    assert {(row.k, millis(row.window_start)): (row.spread, row.n) for row in got["spread"]} == {
+        where: (max(values) - min(values), len(values)) for where, values in several.items()
+    }
+    assert len(got["alone"]) == len(of) - len(several)
+    assert sorted(row.n for row in got["counts"]) == sorted(len(found) for found in of.values())
+
+
+def test_late_rows_let_a_function_see_their_window_again() -> None:
+    def pipeline(env: cw.Environment) -> None:
+        events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts")
+        windowed = events.key_by("k").window(cw.tumbling("10ms"), allowed_lateness="30ms")
+        told = windowed.reduce(lambda a, b: (a.k, b.ts, a.v + b.v)).uid("sums")
+        told.collect("out")
+        told.side_output("late").collect("late")
+
+    rows = [
+        ("a", 1, 1),
+        ("b", 2, 1),
+        ("a", 30, 1),
+        ADVANCE("1s"),
+        ("a", 3, 1),
+        ("a", 60, 1),
+        ADVANCE("1s"),
+        ("a", 4, 1),
+    ]
+    got = run(pipeline, {"in": script(*rows)})
+    assert [(row.k, millis(row.window_start), row.v) for row in got["out"]] == [
+        ("a", 0, 1), ("b", 0, 1), ("a", 0, 2), ("a", 30, 1), ("a", 60, 1),
+    ]  # fmt: skip
+    assert [tuple(row) for row in got["late"]] == [("a", 4, 1)]
+
+
+def test_by_the_clock_functions_get_the_rows_that_arrived_in_the_window() -> None:
+    def pipeline(env: cw.Environment) -> None:
+        words = env.read(cw.from_rows([], "word string"), uid="in")
+        windowed = words.key_by("word").window(cw.tumbling("5s"), time="processing")
+        windowed.process(lambda rows, ctx: [(ctx.key, len(rows))], "word string, n long").uid("w").collect("out")
+
+    steps = script(["a", "b", "a"], CHECKPOINT, FAIL, ADVANCE("6s"), ["a"], ADVANCE("6s"), ["b"])
+    got = run(pipeline, {"in": steps})["out"]
+    assert sorted((row.word, row.n) for row in got) == [("a", 1), ("a", 2), ("b", 1), ("b", 1)]
+
+
+def failing(rows: list[Any], ctx: Any) -> Any:
+    raise ValueError("no such thing")
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda w: w.reduce(3), "reduce: 3 is not a function"),
+        (lambda w: w.process(3, "x long"), "process: 3 is not a cw.WindowProcess"),
+        (lambda w: w.process(cw.WindowProcess, "x long"), "WindowProcess needs a method process"),
+        (lambda w: w.process(failing, "window_start timestamp"), "'window_start' is a column of every window"),
+    ],
+)
+def test_a_wrong_function_is_refused_at_the_call(make: Any, says: str) -> None:
+    env = cw.Environment(checkpointing=None)
+    keyed = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts").key_by("k")
+    with pytest.raises(cw.CutwaterError, match=says):
+        make(keyed.window(cw.tumbling("5s")))
+
+
+def test_a_function_of_windows_that_fails_is_named_with_its_key() -> None:
+    def pipeline(env: cw.Environment) -> None:
+        events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts")
+        events.key_by("k").window(cw.tumbling("5s")).process(failing, "x long").uid("w").collect("out")
+
+    with pytest.raises(cw.JobFailed, match=r"w\[0\].*no such thing.*key 'a'|w\[0\].*key 'a'.*no such thing"):
+        run(pipeline, {"in": [("a", 1, 1)]})

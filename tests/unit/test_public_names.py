@@ -41,7 +41,7 @@ STREAMS = [
     "last",
 ]
 FUNCTIONS = [
-    "Process", "KeyedProcess", "CoProcess", "SideOutput", "ValueState", "ListState", "MapState", "ReducingState",
+    "Process", "KeyedProcess", "WindowProcess", "CoProcess", "SideOutput", "ValueState", "ListState", "MapState", "ReducingState",
     "AggregatingState",
 ]  # fmt: skip
 SINKS = ["parquet_sink", "json_sink", "csv_sink", "print_sink", "discard", "TwoPhaseCommitSink"]
@@ -61,7 +61,7 @@ METHODS = {
         "write",
     ],
     "KeyedStream": ["agg", "connect", "join", "process", "reduce", "window"],
-    "WindowedStream": ["agg", "join"],
+    "WindowedStream": ["agg", "join", "process", "reduce"],
     "ConnectedStreams": ["process"],
     "TwoPhaseCommitSink": ["abort", "begin", "close", "commit", "open", "prepare", "recover", "write"],
     "Source": ["discover", "open", "splits"],

@@ -15,6 +15,7 @@ from cutwater.operators.join import EquiJoin
 from cutwater.operators.keyed_process import KeyedProcessOperator, KeyedReduce
 from cutwater.operators.sink_operator import SinkOperator
 from cutwater.operators.window_aggregate import WindowAggregate
+from cutwater.operators.window_function import WindowRows
 
 
 def owner_of(node: Node) -> StateOwner:
@@ -32,6 +33,8 @@ def owner_of(node: Node) -> StateOwner:
         case WindowAggregate() as window:
             told = f"{window.describe()}.agg({_results(window.results)})"
             return StateOwner(told, told)
+        case WindowRows() as window:
+            return StateOwner(window.describe(), window.describe())
         case EquiJoin() as join:
             return StateOwner(join.describe(), join.describe())
         case KeyedReduce():

@@ -60,7 +60,7 @@ class KeyedProcessOperator(ContextFunction):
         self._states = bind_states(self.fn, self._store, ctx.uid, self._key_schema, ctx.now)
         self._timers = {kind: TimerQueue(self._store, kind, self._key_schema) for kind in self._timer_kinds()}
         super().open(ctx)
-        self._context.timers = Timers(self._set_timer)
+        self.context.timers = Timers(self._set_timer)
 
     def state_names(self) -> frozenset[str]:
         """Of all that ``open`` makes a table for."""
@@ -71,7 +71,7 @@ class KeyedProcessOperator(ContextFunction):
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
         own = self.inputs[port]
-        process, ctx, states = getattr(self.fn, own.method), self._context, self._states
+        process, ctx, states = getattr(self.fn, own.method), self.context, self._states
         results: list[Any] = []
         extend = results.extend
         row: Row | None = None
@@ -99,7 +99,7 @@ class KeyedProcessOperator(ContextFunction):
         self._timers[kind].set(self._states.key, time)
 
     def on_watermark(self, watermark: Milliseconds, out: Collector) -> Iterator[None]:
-        self._know(watermark)
+        self.know(watermark)
         if self._timers:
             timers = self._timers["event"]
             yield from self._fire(timers.last() if watermark == MAX_WATERMARK else timers.due(watermark), out)
@@ -113,7 +113,7 @@ class KeyedProcessOperator(ContextFunction):
             yield from self._fire(self._timers["processing"].due(now), out)
 
     def _fire(self, due: Iterable[tuple[Milliseconds, Any]], out: Collector) -> Iterator[None]:
-        ctx, results = self._context, list[Any]()
+        ctx, results = self.context, list[Any]()
         for fired, (time, key) in enumerate(due, 1):
             self._states.key = key
             # state knows a key of several columns as a plain tuple

@@ -54,8 +54,8 @@ class ContextFunction(Operator):
         self.where = f"process {ctx.name!r} ({ctx.uid})"
         self._side: dict[str, list[Any]] = {name: [] for name in self._side_schemas}
         opened = OpenContext(ctx.subtask, ctx.parallelism, ctx.attempt, Metrics(ctx.counters))
-        self._context = ProcessContext(opened, self._side, ctx.now, Timers(_no_timers))
-        self._context.watermark = restored_watermark(ctx)
+        self.context = ProcessContext(opened, self._side, ctx.now, Timers(_no_timers))
+        self.context.watermark = restored_watermark(ctx)
         self._opened = True
         try:
             self.fn.open(opened)
@@ -63,12 +63,12 @@ class ContextFunction(Operator):
             raise user_error(error, f"{self.where}, open") from error
 
     def on_watermark(self, watermark: Milliseconds, out: Collector) -> Iterator[None]:
-        self._know(watermark)
+        self.know(watermark)
         out.advance(watermark)
         yield from ()
 
-    def _know(self, watermark: Milliseconds) -> None:
-        self._context.watermark = None if watermark == MIN_WATERMARK else watermark
+    def know(self, watermark: Milliseconds) -> None:
+        self.context.watermark = None if watermark == MIN_WATERMARK else watermark
 
     def _times_of(self, batch: pa.RecordBatch, port: int) -> Iterable[Milliseconds | None]:
         time = self.inputs[port].time
@@ -77,13 +77,16 @@ class ContextFunction(Operator):
     def _emit(self, results: list[Any], out: Collector) -> None:
         if results:
             out.emit(batch_of(results, self.schema, self.where))
+        self.emit_sides(out)
+
+    def emit_sides(self, out: Collector) -> None:
         for name, rows in self._side.items():
             if rows:
                 out.emit_side(name, batch_of(rows, self._side_schemas[name], f"{self.where}, side output {name!r}"))
                 rows.clear()
 
     def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot | None:
-        watermark = self._context.watermark
+        watermark = self.context.watermark
         return None if watermark is None else OperatorSnapshot(inline=stored_watermark(watermark))
 
     def close(self) -> None:
@@ -114,7 +117,7 @@ class ProcessOperator(ContextFunction):
     """``s.process(fn, schema)``, and of two streams ``s.connect(other).process(fn, schema)``."""
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
-        process, ctx = getattr(self.fn, self.inputs[port].method), self._context
+        process, ctx = getattr(self.fn, self.inputs[port].method), self.context
         results: list[Any] = []
         row: Row | None = None
         try:

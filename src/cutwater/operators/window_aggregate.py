@@ -194,9 +194,7 @@ class ProcessingTimeWindows(WindowAggregate):
 
 def windowed_schema(plan: AccumulatorPlan, keys: Sequence[str]) -> pa.Schema:
     """Key columns, the window's two ends, results."""
-    taken = {*keys, *(result.name for result in plan.results)} & {WINDOW_START, WINDOW_END}
-    if taken:
-        raise SchemaError(f"window: {taken.pop()!r} is a column of every window's result; choose another name.")
+    refuse_taken([*keys, *(result.name for result in plan.results)])
     return pa.schema(
         [
             *(plan.key_schema.field(name) for name in keys),
@@ -205,6 +203,12 @@ def windowed_schema(plan: AccumulatorPlan, keys: Sequence[str]) -> pa.Schema:
             *(pa.field(result.name, result.type) for result in plan.results),
         ]
     )
+
+
+def refuse_taken(names: Sequence[str]) -> None:
+    for name in (WINDOW_START, WINDOW_END):
+        if name in names:
+            raise SchemaError(f"window: {name!r} is a column of every window's result; choose another name.")
 
 
 def moments(time: Milliseconds, rows: int) -> Array:

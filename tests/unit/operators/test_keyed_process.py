@@ -589,4 +589,4 @@ def test_a_watermark_is_passed_on_behind_the_rows_of_its_timers_and_is_known_aft
     after(steps)
     assert first.out.taken() == [("a", 6000)] and first.out.times == [6000]
     second = Harness(timeouts(), Stored(first.operator), schema=EVENTS)
-    assert second.operator._context.watermark == 6000
+    assert second.operator.context.watermark == 6000
