@@ -108,6 +108,28 @@ W1 = Workload(
     ),
 )
 
+W2 = Workload(
+    "W2",
+    "word count in event-time windows of 5 s, lines of 10 words out of 10,000",
+    (
+        Contestant("Cutwater, Memory", "ours", ("bench.ours.w2",), ("--n", "300000", "--reps", "1")),
+        Contestant(
+            "Flink SQL, heap",
+            "flink",
+            (FLINK, "w2-sql", "--n", "1000000", "--reps", "1", "--warmup", "1", "--ckpt", "1s"),
+            ("--n", "100000"),
+        ),
+        Contestant(
+            "Spark SS, RocksDB",
+            "spark",
+            (SPARK, "w2", "--batch", "100000"),
+            ("--batch", "50000", "--batches", "2", "--skip", "1"),
+            "commits with each batch, not every second",
+        ),
+    ),
+    (Figure("throughput", "lines/s", RATE, Better.HIGHER, TimesBestPeer(8), TimesBestPeer(20)),),
+)
+
 _QUICK_PAUSE = ("--warm-up", "5", "--window", "2", "--pairs", "1")
 
 PAUSE = Workload(
@@ -199,4 +221,4 @@ W6 = Workload(
     ),
 )
 
-WORKLOADS = {workload.id: workload for workload in (W1, PAUSE, W5, W6)}
+WORKLOADS = {workload.id: workload for workload in (W1, W2, PAUSE, W5, W6)}

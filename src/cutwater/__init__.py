@@ -33,7 +33,7 @@ from cutwater.errors import (
     StorageInUse,
     UserCodeError,
 )
-from cutwater.functions import CoProcess, KeyedProcess, Process, SideOutput, WindowProcess
+from cutwater.functions import BroadcastProcess, CoProcess, KeyedProcess, Process, SideOutput, WindowProcess
 from cutwater.job.handle import Job
 from cutwater.job.result import JobResult
 from cutwater.keyed_stream import KeyedStream
@@ -41,20 +41,21 @@ from cutwater.restart import exponential_delay, failure_rate, fixed_delay, no_re
 from cutwater.state.backend import StateBackend
 from cutwater.state.descriptors import AggregatingState, ListState, MapState, ReducingState, ValueState
 from cutwater.state.memory import Memory
+from cutwater.state.operator_states import BroadcastState, ListOperatorState, UnionOperatorState
 from cutwater.stream import Stream
 from cutwater.windowed_stream import WindowedStream
-from cutwater.windows import sliding, tumbling
+from cutwater.windows import session, sliding, tumbling
 
 __all__ = [
-    "END", "AggregatingState", "CheckpointInfo", "Checkpointing", "CoProcess", "CommitLost", "ConfigError",
-    "ConnectedStreams", "CutwaterError", "DamagedCheckpoint", "DataError", "Environment", "Job", "JobFailed", "JobResult",
-    "KeyedProcess", "KeyedStream", "ListState", "MapState", "Memory", "PlanError", "Process", "ReducingState",
-    "RestoreError", "SchemaError", "SideOutput", "Source", "SplitReader", "StateBackend", "StorageError", "StorageInUse",
-    "Stream", "TwoPhaseCommitSink", "UserCodeError", "ValueState", "WindowProcess", "WindowedStream", "check_session",
-    "count", "csv_files", "csv_sink", "discard", "exponential_delay", "failure_rate", "first", "fixed_delay", "from_rows",
-    "json_files", "json_sink", "last", "max", "mean", "memory_storage", "min", "no_restart", "parquet_files",
-    "parquet_sink", "print_sink", "sequence", "sliding", "socket", "spark_conf", "spark_table", "sum", "testing",
-    "text_files", "tumbling",
+    "END", "AggregatingState", "BroadcastProcess", "BroadcastState", "CheckpointInfo", "Checkpointing", "CoProcess",
+    "CommitLost", "ConfigError", "ConnectedStreams", "CutwaterError", "DamagedCheckpoint", "DataError", "Environment",
+    "Job", "JobFailed", "JobResult", "KeyedProcess", "KeyedStream", "ListOperatorState", "ListState", "MapState", "Memory",
+    "PlanError", "Process", "ReducingState", "RestoreError", "SchemaError", "SideOutput", "Source", "SplitReader",
+    "StateBackend", "StorageError", "StorageInUse", "Stream", "TwoPhaseCommitSink", "UnionOperatorState", "UserCodeError",
+    "ValueState", "WindowProcess", "WindowedStream", "check_session", "count", "csv_files", "csv_sink", "discard",
+    "exponential_delay", "failure_rate", "first", "fixed_delay", "from_rows", "json_files", "json_sink", "last", "max",
+    "mean", "memory_storage", "min", "no_restart", "parquet_files", "parquet_sink", "print_sink", "sequence", "session",
+    "sliding", "socket", "spark_conf", "spark_table", "sum", "testing", "text_files", "tumbling",
 ]  # fmt: skip
 
 

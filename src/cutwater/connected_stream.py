@@ -1,39 +1,49 @@
 """Two streams that one function reads."""
 
+from typing import Any
+
 from cutwater.errors import ConfigError
-from cutwater.functions import CoProcess, checked_instance, refuse_keyed_state
+from cutwater.functions import BroadcastProcess, CoProcess, checked_instance, refuse_keyed_state
 from cutwater.graph.logical import Exchange
 from cutwater.keyed_stream import KeyedStream
 from cutwater.operators.keyed_process import KeyedProcessOperator
 from cutwater.operators.operator import Operator
-from cutwater.operators.process import FunctionInput, ProcessOperator
+from cutwater.operators.process import BROADCAST, FunctionInput, ProcessOperator
 from cutwater.pipeline import Upstream
 from cutwater.schema import SchemaLike
 from cutwater.stream import Stream, add_operator
 
 
 class ConnectedStreams:
-    """``left.connect(right)``: keyed when both are."""
+    """``left.connect(right)``: keyed when both are, or when the left one is and the right one is broadcast."""
 
     def __init__(self, left: Stream | KeyedStream, right: Stream | KeyedStream) -> None:
         if not isinstance(right, Stream | KeyedStream):
             raise ConfigError(f"connect: {right!r} is not a stream.")
         if left._env is not right._env:
             raise ConfigError("connect: the streams belong to different environments.")
-        if isinstance(left, KeyedStream) is not isinstance(right, KeyedStream):
-            raise ConfigError(
-                "connect: one of the streams is keyed and the other is not; write key_by on both, or on neither."
-            )
         self._left = left
         self._right = right
+        self._broadcasts = isinstance(right, Stream) and all(up.exchange is Exchange.BROADCAST for up in right._inputs)
+        if not self._broadcasts and isinstance(left, KeyedStream) is not isinstance(right, KeyedStream):
+            raise ConfigError(
+                "connect: one of the streams is keyed and the other is not; write key_by on both, or on neither, or connect to "
+                "other.broadcast()."
+            )
 
-    def process(self, fn: CoProcess, schema: SchemaLike) -> Stream:
-        """An own function with ``process_left(row, ctx)`` and ``process_right(row, ctx)``."""
-        instance = checked_instance("process", fn, CoProcess, ("process_left", "process_right"))
-        sides = {"process_left": self._left, "process_right": self._right}
+    def process(self, fn: CoProcess | BroadcastProcess, schema: SchemaLike) -> Stream:
+        """An own function: a ``cw.CoProcess`` or, when the other stream is broadcast, a ``cw.BroadcastProcess``."""
+        instance: Any
+        if self._broadcasts:
+            methods = ("process", BROADCAST)
+            instance = checked_instance("process", fn, BroadcastProcess, methods)
+        else:
+            methods = ("process_left", "process_right")
+            instance = checked_instance("process", fn, CoProcess, methods)
+        sides = (self._left, self._right)
         own = [
             FunctionInput(method, side._time, side._columns if isinstance(side, KeyedStream) else ())
-            for method, side in sides.items()
+            for method, side in zip(methods, sides, strict=True)
         ]
         operator: Operator
         if isinstance(self._left, KeyedStream):
@@ -41,9 +51,9 @@ class ConnectedStreams:
         else:
             refuse_keyed_state("process", instance)
             operator = ProcessOperator(instance, schema, own)
-        inputs = tuple(up for port, side in enumerate(sides.values()) for up in _into(side, port))
-        stream = add_operator(self._left._env, "process", operator, inputs, [side.schema for side in sides.values()])
-        for side in sides.values():
+        inputs = tuple(up for port, side in enumerate(sides) for up in _into(side, port))
+        stream = add_operator(self._left._env, "process", operator, inputs, [side.schema for side in sides])
+        for side in sides:
             if stream._time is None and side._time is not None and side._time.is_kept(side.schema, stream.schema):
                 stream._time = side._time
         return stream

@@ -11,6 +11,7 @@ from cutwater.flow.watermarks import Milliseconds
 from cutwater.rows import Row
 from cutwater.schema import SchemaLike, arrow_schema
 from cutwater.state.descriptors import StateDescriptor, declared_states
+from cutwater.state.operator_states import OperatorStateDescriptor
 
 T = TypeVar("T")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -165,6 +166,10 @@ class Function:
     def __setattr__(self, name: str, value: object) -> None:
         """As always, but what is declared on the class stays: an attribute in its place would belong to no key."""
         match getattr(type(self), name, None):
+            case OperatorStateDescriptor():
+                raise ConfigError(
+                    f"{type(self).__name__}.{name} is a state and cannot be replaced; use its methods: append, extend, clear"
+                )
             case StateDescriptor():
                 raise ConfigError(
                     f"{type(self).__name__}.{name} is a state and cannot be replaced; write self.{name}.value = ... "
@@ -244,6 +249,22 @@ class CoProcess(KeyedFunction):
     def process_right(self, row: Row, ctx: ProcessContext) -> Iterable[Any] | None:
         """The same for a row of the right one."""
         raise NotImplementedError(f"{type(self).__name__} needs a method process_right(self, row, ctx)")
+
+
+class BroadcastProcess(KeyedFunction):
+    """A function whose second input every subtask gets: ``s.connect(rules.broadcast()).process(MyProcess(), schema)``.
+
+    What it has to remember of those goes into a ``cw.BroadcastState``. When the first input is keyed, state and timers belong
+    to its keys.
+    """
+
+    def process(self, row: Row, ctx: ProcessContext) -> Iterable[Any] | None:
+        """Yield (or return a list of) results for a row of the first input; broadcast state can be read here."""
+        raise NotImplementedError(f"{type(self).__name__} needs a method process(self, row, ctx)")
+
+    def process_broadcast(self, row: Row, ctx: ProcessContext) -> Iterable[Any] | None:
+        """The same for a broadcast row; broadcast state is written here, and there is no key."""
+        raise NotImplementedError(f"{type(self).__name__} needs a method process_broadcast(self, row, ctx)")
 
 
 def checked_callable(method: str, fn: Any) -> Any:

@@ -23,7 +23,7 @@ from cutwater.pipeline import Draft, Upstream
 from cutwater.schema import SchemaLike
 from cutwater.stream import Stream, add_operator
 from cutwater.windowed_stream import WindowedStream
-from cutwater.windows import Windows
+from cutwater.windows import Sessions, Windows
 
 if TYPE_CHECKING:
     from cutwater.connected_stream import ConnectedStreams
@@ -68,7 +68,7 @@ class KeyedStream:
         self._env.add(draft)
         return Stream(self._env, (Upstream(draft),), schema, nameable=True)
 
-    def connect(self, other: "KeyedStream") -> "ConnectedStreams":
+    def connect(self, other: "KeyedStream | Stream") -> "ConnectedStreams":
         """Two inputs of one function: ``a.connect(b).process(MyCoProcess(), schema)``."""
         from cutwater.connected_stream import ConnectedStreams
 
@@ -76,18 +76,20 @@ class KeyedStream:
 
     def window(
         self,
-        windows: Windows,
+        windows: Windows | Sessions,
         time: Literal["event", "processing"] = "event",
         allowed_lateness: Duration = timedelta(0),
     ) -> WindowedStream:
-        """Records of one key by time: ``cw.tumbling("5s")``, ``cw.sliding("10s", "5s")``.
+        """Records of one key by time: ``cw.tumbling("5s")``, ``cw.sliding("10s", "5s")``, ``cw.session("30s")``.
 
         Event time needs ``with_timestamps``; processing time is when a record arrives. While ``allowed_lateness`` lasts, what
         late records change is told again; later ones come out of ``side_output("late")``.
         """
 
-        if not isinstance(windows, Windows):
-            raise ConfigError(f"window: {windows!r} is no window; write cw.tumbling('5s') or cw.sliding('10s', '5s').")
+        if not isinstance(windows, Windows | Sessions):
+            raise ConfigError(
+                f"window: {windows!r} is no window; write cw.tumbling('5s'), cw.sliding('10s', '5s') or cw.session('30s')."
+            )
         if time not in ("event", "processing"):
             raise ConfigError(f"window: time={time!r} must be 'event' or 'processing'.")
         lateness = parse_duration("allowed_lateness", allowed_lateness, allow_zero=True) // timedelta(milliseconds=1)

@@ -14,14 +14,16 @@ from cutwater.graph.logical import Exchange, NodeKind
 from cutwater.joining import both_times, joined
 from cutwater.operators.combine import Combine
 from cutwater.operators.operator import Operator
+from cutwater.operators.session_content import Accumulated, Processed, Reduced
+from cutwater.operators.session_windows import SessionContent, SessionWindows
 from cutwater.operators.window_aggregate import PARTIAL, RAW, WINDOW_END, EventTimeWindows, ProcessingTimeWindows
-from cutwater.operators.window_function import WindowProcessOperator, WindowReduce, WindowRows
+from cutwater.operators.window_function import WindowProcessOperator, WindowReduce
 from cutwater.operators.window_join import WindowJoin
 from cutwater.operators.window_panes import DOUBTFUL, PANE, AssignPanes
 from cutwater.pipeline import Draft, Upstream
 from cutwater.schema import SchemaLike
 from cutwater.stream import Stream, add_operator
-from cutwater.windows import Windows
+from cutwater.windows import Sessions, Windows
 
 if TYPE_CHECKING:
     from cutwater.keyed_stream import KeyedStream
@@ -30,7 +32,9 @@ if TYPE_CHECKING:
 class WindowedStream:
     """``k.window(...)``: what is computed for each key and window."""
 
-    def __init__(self, keyed: "KeyedStream", windows: Windows, time: EventTime | None, lateness: Milliseconds) -> None:
+    def __init__(
+        self, keyed: "KeyedStream", windows: Windows | Sessions, time: EventTime | None, lateness: Milliseconds
+    ) -> None:
         """``time`` None: by the clock."""
         self._keyed = keyed
         self._env = keyed._env
@@ -43,6 +47,8 @@ class WindowedStream:
 
     def agg(self, **aggregates: AggregateSpec) -> Stream:
         """Key columns, ``window_start``, ``window_end`` and results: one row for each key and window, when it is over."""
+        if isinstance(self._windows, Sessions):
+            return self._of_sessions(Accumulated(aggregates))
         helpers: list[Draft] = []
         inputs: list[Upstream] = []
         for up in self._inputs:
@@ -74,7 +80,9 @@ class WindowedStream:
     def reduce(self, fn: Callable[[Any, Any], Any]) -> Stream:
         """``fn(reduced, row)`` over the rows of a key: the reduced row with ``window_start`` and ``window_end`` behind it."""
         function = checked_callable("reduce", fn)
-        return self._of_rows(WindowReduce(function, self._columns, self._windows, self._time, self._lateness))
+        if isinstance(self._windows, Sessions):
+            return self._of_sessions(Reduced(function))
+        return self._gathered(WindowReduce(function, self._columns, self._windows, self._time, self._lateness))
 
     def process(self, fn: "WindowProcess | Callable[[list[Any], Any], Any]", schema: SchemaLike) -> Stream:
         """``fn(rows, ctx)``, or a ``cw.WindowProcess``: its results with ``window_start`` and ``window_end`` behind them."""
@@ -83,11 +91,17 @@ class WindowedStream:
             refuse_keyed_state("process", function)
         else:
             function = _Plain(fn)
-        return self._of_rows(
+        if isinstance(self._windows, Sessions):
+            return self._of_sessions(Processed(function, schema))
+        return self._gathered(
             WindowProcessOperator(function, schema, self._columns, self._windows, self._time, self._lateness)
         )
 
-    def _of_rows(self, operator: WindowRows) -> Stream:
+    def _of_sessions(self, content: SessionContent) -> Stream:
+        assert isinstance(self._windows, Sessions)
+        return self._gathered(SessionWindows(content, self._columns, self._windows.gap, self._time, self._lateness))
+
+    def _gathered(self, operator: Operator) -> Stream:
         inputs = tuple(Upstream(up.draft, up.tag, Exchange.KEY_GROUP, self._columns) for up in self._inputs)
         stream = add_operator(self._env, "window", operator, inputs, [self._schema])
         stream._time = self._time_of_results()
@@ -108,6 +122,8 @@ class WindowedStream:
             raise ConfigError("window: a join needs event time; leave time='processing' out.")
         if self._lateness:
             raise ConfigError("window: allowed_lateness has no meaning for a join: its pairs come out at once.")
+        if isinstance(self._windows, Sessions):
+            raise ConfigError("window: a join needs windows that both streams share: cw.tumbling or cw.sliding.")
         times = both_times("join", self._keyed, partner)
         return joined(self._keyed, partner, WindowJoin(self._columns, partner._columns, times, self._windows))
 

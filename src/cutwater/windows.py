@@ -1,4 +1,4 @@
-"""How a stream is cut into windows: ``cw.tumbling("5s")``, ``cw.sliding("10s", "5s")``. Pure."""
+"""How a stream is cut into windows: ``cw.tumbling("5s")``, ``cw.sliding("10s", "5s")``, ``cw.session("30s")``. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -69,6 +69,18 @@ def sliding(size: Duration, slide: Duration, offset: Duration = timedelta(0)) ->
             f"a slide of at most the size."
         )
     return Windows(whole, step, _offset(offset))
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """Windows that last as long as records of a key follow each other within ``gap`` milliseconds."""
+
+    gap: Milliseconds
+
+
+def session(gap: Duration) -> Sessions:
+    """One window for records of a key that follow each other within ``gap``; it ends that long behind the last one."""
+    return Sessions(_milliseconds("gap", gap))
 
 
 def _offset(offset: Duration) -> Milliseconds:

@@ -22,9 +22,14 @@ def millis(moment: datetime) -> int:
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
-def counted(windows: Windows, *, out_of_orderness: str = "20ms", lateness: str | None = None) -> Any:
+def counted(
+    windows: Windows, *, out_of_orderness: str = "20ms", lateness: str | None = None, rebalanced: bool = False
+) -> Any:
     def pipeline(env: cw.Environment) -> None:
-        events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts", out_of_orderness=out_of_orderness)
+        events = env.read(cw.from_rows([], EVENT), uid="in")
+        if rebalanced:
+            events = events.rebalance().map(lambda row: row, EVENT)
+        events = events.with_timestamps("ts", out_of_orderness=out_of_orderness)
         windowed = events.key_by("k").window(windows, allowed_lateness=lateness or "0s")
         told = windowed.agg(n=cw.count(), total=cw.sum("v"), hi=cw.max("ts"), first=cw.first("v"), mean=cw.mean("v"))
         told.uid("windows").collect("out")
@@ -89,13 +94,13 @@ def test_windows_equal_a_plain_computation_when_nothing_is_late(
 @settings(max_examples=80)
 @given(
     steps=STEPS, windows=st.sampled_from(KINDS), lateness=st.sampled_from([None, "5ms", "30ms"]),
-    parallelism=st.integers(1, 3), seed=st.integers(0, 2**32),
+    parallelism=st.integers(1, 3), seed=st.integers(0, 2**32), rebalanced=st.booleans(),
 )  # fmt: skip
 def test_late_records_come_out_beside_and_all_others_are_counted(
-    steps: list[Any], windows: Windows, lateness: str | None, parallelism: int, seed: int
+    steps: list[Any], windows: Windows, lateness: str | None, parallelism: int, seed: int, *, rebalanced: bool
 ) -> None:
     got = run(
-        counted(windows, out_of_orderness="5ms", lateness=lateness),
+        counted(windows, out_of_orderness="5ms", lateness=lateness, rebalanced=rebalanced),
         {"in": script(*steps)},
         parallelism=parallelism,
         choose=random.Random(seed).randrange,
@@ -308,3 +313,126 @@ def test_a_function_of_windows_that_fails_is_named_with_its_key() -> None:
 
     with pytest.raises(cw.JobFailed, match=r"w\[0\].*no such thing.*key 'a'|w\[0\].*key 'a'.*no such thing"):
         run(pipeline, {"in": [("a", 1, 1)]})
+
+
+def sessions_by_hand(events: list[Any], gap: int) -> dict[Any, list[tuple[int, int]]]:
+    of: dict[Any, list[tuple[int, int]]] = defaultdict(list)
+    for key, ts, value in events:
+        of[key].append((ts, value))
+    result = {}
+    for key, found in of.items():
+        found.sort()
+        session = [found[0]]
+        for each in found[1:]:
+            if each[0] - session[-1][0] > gap:
+                result[key, session[0][0], session[-1][0] + gap] = session
+                session = []
+            session.append(each)
+        result[key, session[0][0], session[-1][0] + gap] = session
+    return result
+
+
+@settings(max_examples=80)
+@given(steps=STEPS, parallelism=st.integers(1, 3), seed=st.integers(0, 2**32))
+def test_sessions_equal_a_plain_computation_when_nothing_is_late(steps: list[Any], parallelism: int, seed: int) -> None:
+    def pipeline(env: cw.Environment) -> None:
+        events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts", out_of_orderness="60ms")
+        windowed = events.key_by("k").window(cw.session("5ms"))
+        told = windowed.agg(n=cw.count(), total=cw.sum("v"), hi=cw.max("ts"), mean=cw.mean("v")).uid("agg")
+        told.collect("agg")
+        told.side_output("late").collect("late")
+        windowed.reduce(lambda a, b: (a.k, max(a.ts, b.ts), a.v + b.v)).uid("sums").collect("sums")
+        windowed.process(Spread, "k string, spread long, n long").uid("spread").collect("spread")
+
+    got = run(pipeline, {"in": script(*steps)}, parallelism=parallelism, choose=random.Random(seed).randrange)
+    expected = sessions_by_hand([step for step in steps if isinstance(step, tuple)], 5)
+    values = {where: [value for _, value in found] for where, found in expected.items()}
+    assert told(got["agg"]) == {
+        where: (len(of), sum(of), expected[where][-1][0], sum(of) / len(of)) for where, of in values.items()
+    }
+    assert got["late"] == []
+    sums = {(row.k, millis(row.window_start), millis(row.window_end)): row.v for row in got["sums"]}
+    assert sums == {where: sum(of) for where, of in values.items()} and len(sums) == len(got["sums"])
+    spread = {(row.k, millis(row.window_start), millis(row.window_end)): row.spread for row in got["spread"]}
+    assert spread == {where: max(of) - min(of) for where, of in values.items() if len(of) > 1}
+
+
+def test_a_late_record_joins_sessions_that_were_told_while_lateness_lasts() -> None:
+    def pipeline(env: cw.Environment) -> None:
+        events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts")
+        told = events.key_by("k").window(cw.session("5ms"), allowed_lateness="30ms").agg(n=cw.count()).uid("s")
+        told.collect("out")
+        told.side_output("late").collect("late")
+
+    rows = [
+        ("a", 0, 0),
+        ("a", 8, 0),
+        ("b", 30, 0),
+        ADVANCE("1s"),
+        ("a", 4, 0),
+        ("b", 90, 0),
+        ADVANCE("1s"),
+        ("a", 6, 0),
+    ]
+    got = run(pipeline, {"in": script(*rows)})
+    assert [(row.k, millis(row.window_start), millis(row.window_end), row.n) for row in got["out"]] == [
+        ("a", 0, 5, 1), ("a", 8, 13, 1), ("a", 0, 13, 3), ("b", 30, 35, 1), ("b", 90, 95, 1),
+    ]  # fmt: skip
+    assert [tuple(row) for row in got["late"]] == [("a", 6, 0)]
+
+
+@settings(max_examples=60)
+@given(steps=STEPS, lateness=st.sampled_from([None, "5ms", "30ms"]), seed=st.integers(0, 2**32))
+def test_late_records_of_sessions_come_out_beside_and_the_last_told_counts_all_others(
+    steps: list[Any], lateness: str | None, seed: int
+) -> None:
+    def pipeline(env: cw.Environment) -> None:
+        events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts", out_of_orderness="5ms")
+        windowed = events.key_by("k").window(cw.session("5ms"), allowed_lateness=lateness or "0s")
+        told = windowed.agg(n=cw.count()).uid("s")
+        told.collect("out")
+        told.side_output("late").collect("late")
+
+    got = run(pipeline, {"in": script(*steps)}, choose=random.Random(seed).randrange)
+    events = Counter(step for step in steps if isinstance(step, tuple))
+    late = Counter((row.k, row.ts, row.v) for row in got["late"])
+    assert not late - events
+    counted = {(row.k, millis(row.window_start), millis(row.window_end)): row.n for row in got["out"]}
+    for key in {key for key, _, _ in events}:
+        # Of sessions that grew, the latest covers those that were told before.
+        spans = sorted((start, end, n) for (k, start, end), n in counted.items() if k == key)
+        largest = [s for s in spans if not any(o[0] <= s[0] and s[1] <= o[1] and o != s for o in spans)]
+        in_time = sum(n for (k, _, _), n in (events - late).items() if k == key)
+        assert sum(n for _, _, n in largest) == in_time or lateness is None
+
+
+def test_sessions_by_the_clock_end_a_gap_behind_the_last_record() -> None:
+    def pipeline(env: cw.Environment) -> None:
+        words = env.read(cw.from_rows([], "word string"), uid="in")
+        windowed = words.key_by("word").window(cw.session("5s"), time="processing")
+        windowed.agg(n=cw.count()).uid("s").collect("out")
+
+    steps = script(["a"], ADVANCE("3s"), ["a", "b"], CHECKPOINT, FAIL, ADVANCE("4s"), ["a"], ADVANCE("6s"), ["a"])
+    got = run(pipeline, {"in": steps})["out"]
+    assert sorted((row.word, row.n) for row in got) == [("a", 1), ("a", 3), ("b", 1)]
+
+
+def test_keys_of_several_columns() -> None:
+    def pipeline(env: cw.Environment) -> None:
+        events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts")
+        keyed = events.key_by("k", "v")
+        keyed.window(cw.tumbling("10ms")).agg(n=cw.count()).uid("agg").collect("agg")
+        keyed.window(cw.session("5ms")).agg(n=cw.count()).uid("sessions").collect("sessions")
+        keyed.window(cw.session("5ms")).process(
+            lambda rows, ctx: [(ctx.key.k, ctx.key.v, len(rows))], "k string, v long, n long"
+        ).uid("process").collect("process")
+        keyed.window(cw.tumbling("10ms")).process(
+            lambda rows, ctx: [(ctx.key.k, ctx.key.v, len(rows))], "k string, v long, n long"
+        ).uid("rows").collect("rows")
+
+    steps = script([("a", 1, 1), ("a", 2, 2)], CHECKPOINT, FAIL, [("a", 3, 1), (None, 4, 1)])
+    got = run(pipeline, {"in": steps}, parallelism=2)
+    for name in ("agg", "sessions", "process", "rows"):
+        assert sorted(((row.k, row.v, row.n) for row in got[name]), key=str) == [
+            ("a", 1, 2), ("a", 2, 1), (None, 1, 1),
+        ]  # fmt: skip

@@ -95,3 +95,42 @@ def test_windows_of_every_kind_are_told_once_over_a_killed_worker(tmp_path: Path
         assert len(rows) == len(truth), "each window of a key once"
     hi = {(row.k, int(row.window_start.timestamp() * 1000)): row.hi for row in result.rows("tumbling")}
     assert all(hi[key, ts // 1000 * 1000] >= ts for key, ts in records)
+
+
+class Longest(cw.WindowProcess):
+    def process(self, rows: list[Any], ctx: Any) -> Iterator[Any]:
+        yield ctx.key, len(rows), max(row.ts for row in rows) - min(row.ts for row in rows)
+
+
+def test_sessions_and_a_join_come_out_once_over_a_killed_worker(tmp_path: Path) -> None:
+    checkpointing = cw.Checkpointing("200ms", storage=f"file:{tmp_path / 'checkpoints'}")
+    env = cw.Environment(parallelism=2, checkpointing=checkpointing, restart=cw.fixed_delay(attempts=3, delay="10ms"))
+    # Two hundred records, then a pause of a second, and so on.
+    bursts = pl.col("ts") + pl.col("ts") // 1000 * 1000
+    slow, fast = (
+        events(env, uid, rate).with_columns(ts=bursts).with_timestamps("ts", out_of_orderness="1100ms").key_by("k")
+        for uid, rate in (("slow", 1200), ("fast", 2400))
+    )
+    slow.window(cw.session("500ms")).process(Longest, "k long, n long, span long").uid("sessions").collect("sessions")
+    slow.join(fast, within="20ms").uid("near").collect("near")
+    job = env.start("sessions")
+    wait_until(lambda: completed_checkpoints(job) >= 4, "some checkpoints")
+    kill_worker(job, "near[0]")
+    result = job.wait("300s")
+    assert result.attempts == 2
+    records = [(value % KEYS, value * 5 - (value * 7 % 5) * 10) for value in range(RECORDS)]
+    records = [(key, ts + ts // 1000 * 1000) for key, ts in records]
+    by_key: dict[int, list[int]] = {key: sorted(ts for k, ts in records if k == key) for key in range(KEYS)}
+    expected = Counter()
+    for key, times in by_key.items():
+        session = [times[0]]
+        for ts in times[1:]:
+            if ts - session[-1] > 500:
+                expected[key, len(session), session[-1] - session[0]] += 1
+                session = []
+            session.append(ts)
+        expected[key, len(session), session[-1] - session[0]] += 1
+    assert Counter((row.k, row.n, row.span) for row in result.rows("sessions")) == expected
+    assert sum(expected.values()) > KEYS, "several sessions of each key"
+    near = Counter((key, a, b) for key, times in by_key.items() for a in times for b in times if abs(a - b) <= 20)
+    assert Counter((row.k, row.ts, row.ts_right) for row in result.rows("near")) == near

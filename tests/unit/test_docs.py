@@ -103,12 +103,16 @@ def test_the_pipelines_of_event_time_run(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_the_pipeline_of_joins_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (written,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "joins.md").read_text(), re.DOTALL)
+    written, broadcast = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "joins.md").read_text(), re.DOTALL)
     names: dict[str, Any] = {"__name__": "joins", "cw": cw}
     exec(compile(written, "rates.py", "exec"), names)
-    for folder in ("payments", "rates"):
+    for folder in ("payments", "rates", "clicks", "blocked"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "today.json").touch()
     asks = cw.testing.script(cw.testing.ADVANCE("1s"), [("EUR", 2.0), ("USD", 3.0)])
     got = cw.testing.run(names["pipeline"], {"payments": asks, "rates": [("EUR", 1.5)]})["out"]
     assert [tuple(row) for row in got] == [("EUR", 2.0, 1.5), ("USD", 3.0, None)]
+    exec(compile(broadcast, "blocked.py", "exec"), names)
+    clicks = cw.testing.script(cw.testing.ADVANCE("1s"), [("ann", "home"), ("bob", "home")])
+    got = cw.testing.run(names["pipeline"], {"clicks": clicks, "blocked": ["bob"]})["out"]
+    assert [row.user for row in got] == ["ann"]

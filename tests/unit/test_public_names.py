@@ -32,6 +32,7 @@ STREAMS = [
     "ConnectedStreams",
     "tumbling",
     "sliding",
+    "session",
     "count",
     "sum",
     "min",
@@ -41,7 +42,8 @@ STREAMS = [
     "last",
 ]
 FUNCTIONS = [
-    "Process", "KeyedProcess", "WindowProcess", "CoProcess", "SideOutput", "ValueState", "ListState", "MapState", "ReducingState",
+    "Process", "KeyedProcess", "WindowProcess", "CoProcess", "BroadcastProcess", "BroadcastState", "ListOperatorState",
+    "UnionOperatorState", "SideOutput", "ValueState", "ListState", "MapState", "ReducingState",
     "AggregatingState",
 ]  # fmt: skip
 SINKS = ["parquet_sink", "json_sink", "csv_sink", "print_sink", "discard", "TwoPhaseCommitSink"]

@@ -13,6 +13,7 @@ from cutwater.operators.aggregate import Aggregate
 from cutwater.operators.collect import CollectOperator
 from cutwater.operators.join import EquiJoin
 from cutwater.operators.keyed_process import KeyedProcessOperator, KeyedReduce
+from cutwater.operators.session_windows import SessionWindows
 from cutwater.operators.sink_operator import SinkOperator
 from cutwater.operators.window_aggregate import WindowAggregate
 from cutwater.operators.window_function import WindowRows
@@ -33,7 +34,7 @@ def owner_of(node: Node) -> StateOwner:
         case WindowAggregate() as window:
             told = f"{window.describe()}.agg({_results(window.results)})"
             return StateOwner(told, told)
-        case WindowRows() as window:
+        case WindowRows() | SessionWindows() as window:
             return StateOwner(window.describe(), window.describe())
         case EquiJoin() as join:
             return StateOwner(join.describe(), join.describe())

@@ -12,7 +12,7 @@ from cutwater.flow.ids import CheckpointId
 from cutwater.flow.watermarks import MAX_WATERMARK, Milliseconds
 from cutwater.functions import KeyedFunction, Timers
 from cutwater.operators.operator import Collector, Operator, OperatorContext, OperatorSnapshot
-from cutwater.operators.process import ContextFunction, FunctionInput, several
+from cutwater.operators.process import ContextFunction, FunctionInput, ProcessOperator, several
 from cutwater.operators.timers import TimerQueue
 from cutwater.operators.user_code import user_error
 from cutwater.rows import Row, batch_of, key_values_of, row_of, row_type, rows_of
@@ -44,7 +44,9 @@ class KeyedProcessOperator(ContextFunction):
         return self.inputs[0].keys
 
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
-        schemas = [key_schema(schema, own.keys, "process") for own, schema in zip(self.inputs, inputs, strict=True)]
+        schemas = [
+            key_schema(schema, own.keys, "process") for own, schema in zip(self.inputs, inputs, strict=True) if own.keys
+        ]
         for other in schemas[1:]:
             if [field.type for field in other] != [field.type for field in schemas[0]]:
                 raise SchemaError(
@@ -71,6 +73,9 @@ class KeyedProcessOperator(ContextFunction):
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
         own = self.inputs[port]
+        if not own.keys:
+            self._process_broadcast(batch, port, out)
+            return
         process, ctx, states = getattr(self.fn, own.method), self.context, self._states
         results: list[Any] = []
         extend = results.extend
@@ -87,6 +92,12 @@ class KeyedProcessOperator(ContextFunction):
             raise user_error(error, self.where, row) from error
         self._emit(results, out)
         states.tend()
+
+    def _process_broadcast(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
+        """Rows that every subtask gets: there is no key, and so no state by key."""
+        self._states.leave()
+        self.context.key = None
+        ProcessOperator.process(self, batch, port, out)  # type: ignore[arg-type]  # what it asks of itself, both have
 
     def _set_timer(self, kind: str, time: Milliseconds) -> None:
         if not self._timers:

@@ -1,6 +1,7 @@
 """A function of the user that is called for each row with a context, and may have side outputs."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import repeat
 from types import GeneratorType
@@ -17,6 +18,9 @@ from cutwater.operators.operator import Collector, Json, Operator, OperatorConte
 from cutwater.operators.user_code import user_error
 from cutwater.rows import Row, batch_of, rows_of, shortened
 from cutwater.schema import SchemaLike, arrow_schema
+from cutwater.state.operator_states import BoundOperatorStates
+
+BROADCAST = "process_broadcast"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,9 @@ class ContextFunction(Operator):
         opened = OpenContext(ctx.subtask, ctx.parallelism, ctx.attempt, Metrics(ctx.counters))
         self.context = ProcessContext(opened, self._side, ctx.now, Timers(_no_timers))
         self.context.watermark = restored_watermark(ctx)
+        self._operator_states = BoundOperatorStates(
+            self.fn, ctx.uid, ctx.restored.inline if ctx.restored is not None else ()
+        )
         self._opened = True
         try:
             self.fn.open(opened)
@@ -86,8 +93,23 @@ class ContextFunction(Operator):
                 rows.clear()
 
     def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot | None:
-        watermark = self.context.watermark
-        return None if watermark is None else OperatorSnapshot(inline=stored_watermark(watermark))
+        time = {} if self.context.watermark is None else stored_watermark(self.context.watermark)
+        states = self._operator_states.frozen()
+        if states is not None:
+            return OperatorSnapshot(inline=lambda: {**time, **states()})
+        return OperatorSnapshot(inline=time) if time else None
+
+    @contextmanager
+    def _writing(self, port: int) -> Iterator[None]:
+        """What is written to broadcast state must be the same in every subtask: only what every one gets may write it."""
+        handles = self._operator_states.broadcast if self.inputs[port].method == BROADCAST else []
+        for handle in handles:
+            handle.writable = True
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.writable = False
 
     def close(self) -> None:
         if self._opened:
@@ -121,12 +143,13 @@ class ProcessOperator(ContextFunction):
         results: list[Any] = []
         row: Row | None = None
         try:
-            for ctx.timestamp, row in zip(self._times_of(batch, port), rows_of(batch)):  # noqa: B905 (one may be endless)
-                found = process(row, ctx)
-                if type(found) is GeneratorType:
-                    results.extend(found)
-                elif found is not None:
-                    results.extend(several(found))
+            with self._writing(port):
+                for ctx.timestamp, row in zip(self._times_of(batch, port), rows_of(batch)):  # noqa: B905 (one may be endless)
+                    found = process(row, ctx)
+                    if type(found) is GeneratorType:
+                        results.extend(found)
+                    elif found is not None:
+                        results.extend(several(found))
         except Exception as error:
             raise user_error(error, self.where, row) from error
         self._emit(results, out)

@@ -13,12 +13,12 @@ from cutwater.flow.watermarks import MAX_WATERMARK, MIN_WATERMARK, Milliseconds
 from cutwater.functions import WindowProcess
 from cutwater.operators.keyed_process import key_schema, keys_of, opened_store
 from cutwater.operators.operator import Collector, Operator, OperatorContext, OperatorSnapshot
-from cutwater.operators.process import ContextFunction, FunctionInput, restored_watermark, several, stored_watermark
-from cutwater.operators.user_code import user_error
+from cutwater.operators.process import ContextFunction, FunctionInput, restored_watermark, stored_watermark
 from cutwater.operators.window_aggregate import LATE, WINDOW_END, WINDOW_START, moments, refuse_taken
+from cutwater.operators.window_calls import processed, reduced
 from cutwater.operators.window_ends import WindowEnds
 from cutwater.operators.window_panes import is_over
-from cutwater.rows import Row, batch_of, row_of, rows_of
+from cutwater.rows import Row, batch_of, rows_of
 from cutwater.schema import TIMESTAMP, SchemaLike
 from cutwater.state.backend import KeyedStateStore
 from cutwater.state.encoded_keys import plain
@@ -181,15 +181,7 @@ class WindowReduce(WindowRows):
         super().open(ctx)
 
     def _results_of(self, groups: KeyRows, end: Milliseconds, out: Collector) -> pa.RecordBatch:
-        results = []
-        for _, rows in groups:
-            row = rows[0]
-            try:
-                for row in rows[1:]:
-                    rows[0] = row_of(self.fn(rows[0], row), self._results, self.where)
-            except Exception as error:
-                raise user_error(error, self.where, row) from error
-            results.append(rows[0])
+        results = [reduced(self.fn, rows, self._results, self.where) for _, rows in groups]
         return batch_of(results, self._results, self.where)
 
 
@@ -229,12 +221,7 @@ class WindowProcessOperator(WindowRows):
         ctx.window_start, ctx.window_end = end - self._ends.windows.size, end
         results: list[Any] = []
         for ctx.key, rows in groups:
-            try:
-                found = self.fn.process(rows, ctx)
-                if found is not None:
-                    results.extend(several(found))
-            except Exception as error:
-                raise user_error(error, f"{self.where}, key {ctx.key!r}") from error
+            results.extend(processed(self.fn, rows, ctx, self.where))
         self._function.emit_sides(out)
         return batch_of(results, self._results, self.where)
 

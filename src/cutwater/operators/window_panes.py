@@ -7,8 +7,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cutwater.flow.event_time import EventTime, Times
+from cutwater.flow.ids import CheckpointId
 from cutwater.flow.watermarks import MIN_WATERMARK, Milliseconds
-from cutwater.operators.operator import Collector, Operator, OperatorContext
+from cutwater.operators.operator import Collector, Operator, OperatorContext, OperatorSnapshot
+from cutwater.operators.process import restored_watermark, stored_watermark
 from cutwater.windows import Windows
 
 PANE = "$pane"
@@ -49,6 +51,9 @@ class AssignPanes(Operator):
 
     def open(self, ctx: OperatorContext) -> None:
         self.where = f"window {ctx.name!r} ({ctx.uid})"
+        # Never behind what the receivers know: what is late there would be taken for in time here, and be lost.
+        restored = restored_watermark(ctx)
+        self._watermark = MIN_WATERMARK if restored is None else restored
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
         panes = self._windows.panes_of_times(self._time.of(batch, self.where))
@@ -62,3 +67,6 @@ class AssignPanes(Operator):
         self._watermark = max(watermark, self._watermark)
         out.advance(watermark)
         yield from ()
+
+    def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
+        return OperatorSnapshot(inline=stored_watermark(self._watermark))

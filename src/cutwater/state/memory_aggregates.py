@@ -170,7 +170,7 @@ class MemoryAggregateTable:
                 continue
             chunk, at = chunks[row // CHUNK_ROWS], row % CHUNK_ROWS
             old = chunk[at]
-            chunk[at] = value if old is None else _merged(merge, old, value)
+            chunk[at] = value if old is None else merged_value(merge, old, value)
 
 
 def _read(
@@ -199,7 +199,8 @@ def _read(
     return read
 
 
-def _merged(merge: Merge, old: Any, value: Any) -> Any:
+def merged_value(merge: Merge, old: Any, value: Any) -> Any:
+    """What two values become that are both there."""
     match merge:
         case Merge.ADD:
             return _EXACT_DECIMALS.add(old, value) if isinstance(old, decimal.Decimal) else old + value

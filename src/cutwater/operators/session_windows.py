@@ -1,0 +1,269 @@
+"""``k.window(cw.session("30s"))``: records of a key that follow each other within the gap are one window, however long.
+
+Windows merge when a record comes between them, so they belong to keys and not to a grid: each key has its own list of them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from cutwater.flow.event_time import EventTime, Times
+from cutwater.flow.ids import CheckpointId
+from cutwater.flow.watermarks import MAX_WATERMARK, MIN_WATERMARK, Milliseconds
+from cutwater.operators.keyed_process import key_schema, keys_of, opened_store
+from cutwater.operators.operator import Collector, Operator, OperatorContext, OperatorSnapshot
+from cutwater.operators.process import restored_watermark, stored_watermark
+from cutwater.operators.window_aggregate import LATE, WINDOW_END, WINDOW_START, refuse_taken
+from cutwater.schema import TIMESTAMP
+from cutwater.state.backend import KeyedStateStore
+from cutwater.state.encoded_keys import plain
+from cutwater.state.key_index import KeyIndex
+from cutwater.state.tables import RowTable
+
+TABLE = "sessions"
+TELL, FORGET = 0, 1
+
+
+class Session(NamedTuple):
+    """From the first record to a gap behind the last one; ``content`` is what was gathered."""
+
+    start: Milliseconds
+    end: Milliseconds
+    content: Any
+
+
+class Told(NamedTuple):
+    """``key`` as state knows it: the value, or a tuple of them."""
+
+    key: Any
+    session: Session
+
+
+class SessionContent(Protocol):
+    """What is gathered of a session's records, and what is told of it."""
+
+    def bind(self, schema: pa.Schema, keys: Sequence[str]) -> pa.Schema:
+        """In the driver: the schema of the results, without the session's two ends."""
+
+    @property
+    def where_ends_stand(self) -> int:
+        """Before which column of the results the session's two ends are put."""
+
+    @property
+    def stored_type(self) -> pa.DataType: ...
+
+    def of_fragments(self, ordered: pa.RecordBatch, fragments: Times, count: int) -> list[Any]:
+        """The content of each fragment; ``fragments`` says to which one a record belongs, ascending."""
+
+    def merged(self, before: Any, after: Any) -> Any:
+        """Of two that touch; ``before`` is the one that was gathered first."""
+
+    def results(self, told: Sequence[Told], out: Collector) -> tuple[pa.RecordBatch, list[int]]:
+        """Rows, and for each the number of its session in ``told``."""
+
+    def describe(self) -> str: ...
+
+    def side_schemas(self) -> Mapping[str, pa.Schema]:
+        return {}
+
+    def open(self, ctx: OperatorContext) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class SessionWindows(Operator):
+    """``time`` None: by the clock. A session whose end has passed is told; records that still come within the allowed lateness
+    let it be told again, as it is then."""
+
+    def __init__(
+        self,
+        content: SessionContent,
+        keys: Sequence[str],
+        gap: Milliseconds,
+        time: EventTime | None,
+        lateness: Milliseconds,
+    ) -> None:
+        self.content = content
+        self._keys = tuple(keys)
+        self._gap = gap
+        self._time = time
+        self._lateness = lateness
+        self.where = "window"
+        self._reached = MIN_WATERMARK
+        self._store: KeyedStateStore | None = None
+        self._agenda: list[tuple[Milliseconds, int, int, Any]] = []
+        """When a session of a key is to be told or forgotten: (time, TELL or FORGET, a number that breaks ties, key)."""
+        self._numbers = 0
+
+    def describe(self) -> str:
+        kind = "processing" if self._time is None else "event"
+        return f"window(session({self._gap} ms), time={kind!r}).{self.content.describe()}"
+
+    def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
+        self._rows = inputs[0]
+        self._key_schema = key_schema(inputs[0], self._keys, "window")
+        if self._time is not None:
+            self._time.check(inputs[0], "window")
+        results = self.content.bind(inputs[0], self._keys)
+        refuse_taken(results.names)
+        schema = results
+        for at, name in enumerate((WINDOW_START, WINDOW_END)):
+            schema = schema.insert(self.content.where_ends_stand + at, pa.field(name, TIMESTAMP, nullable=False))
+        self._schema = schema
+        return schema
+
+    def side_schemas(self) -> Mapping[str, pa.Schema]:
+        late = {} if self._time is None else {LATE: self._rows}
+        return {**late, **self.content.side_schemas()}
+
+    def open(self, ctx: OperatorContext) -> None:
+        self.where = f"window {ctx.name!r} ({ctx.uid})"
+        self._now: Callable[[], Milliseconds] = ctx.now
+        self._store = opened_store(ctx)
+        session = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("content", self.content.stored_type)])
+        self._table: RowTable = self._store.rows(TABLE, self._key_schema, pa.list_(session))
+        restored = restored_watermark(ctx)
+        self._reached = MIN_WATERMARK if restored is None else restored
+        for key, sessions in self._table.items():
+            for each in sessions:
+                self._note(Session(*each), key, push=False)
+        heapify(self._agenda)
+        self.content.open(ctx)
+
+    def _note(self, session: Session, key: Any, *, push: bool = True) -> None:
+        """What will have to be done about the session."""
+        self._numbers += 1
+        told = session.end - 1 <= self._reached
+        when = session.end - 1 + (self._lateness if told else 0)
+        entry = (when, FORGET if told else TELL, self._numbers, key)
+        if push:
+            heappush(self._agenda, entry)
+        else:
+            self._agenda.append(entry)
+
+    def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
+        assert self._store is not None
+        if batch.num_rows == 0:
+            return
+        times = self._times_of(batch)
+        order, fragments = self._fragments(batch, times)
+        ordered, times = batch.take(order), times[order]
+        first = np.flatnonzero(np.diff(fragments, prepend=-1))
+        starts = times[first].tolist()
+        ends = (np.maximum.reduceat(times, first) + self._gap).tolist()
+        contents = self.content.of_fragments(ordered, fragments, len(first))
+        late: list[int] = []
+        again: list[Told] = []
+        for number, shown in enumerate(keys_of(ordered.take(first), self._keys)):
+            key = shown if len(self._keys) == 1 else tuple(shown)
+            told = self._add(key, Session(starts[number], ends[number], contents[number]))
+            if told is None:
+                late.append(number)
+            elif told.end - 1 <= self._reached:
+                again.append(Told(key, told))
+        if late:
+            out.emit_side(LATE, ordered.filter(pa.array(np.isin(fragments, late))))
+        self._tell(again, out)
+        self._store.tend()
+
+    def _times_of(self, batch: pa.RecordBatch) -> Times:
+        if self._time is not None:
+            return self._time.of(batch, self.where)
+        # A clock that was set back does not go on with sessions that were told.
+        return np.full(batch.num_rows, max(self._now(), self._reached + 1), np.int64)
+
+    def _fragments(self, batch: pa.RecordBatch, times: Times) -> tuple[Times, Times]:
+        """The order of the records by key and time, and for each of them so ordered the number of its fragment: the records of
+        one batch that are in one session whatever was there before."""
+        index = KeyIndex(pa.schema([field.with_type(plain(field.type)) for field in self._key_schema]))
+        ids = index.locate(batch.select(list(self._keys)).columns, batch.num_rows).rows
+        order = np.lexsort((times, ids))
+        begins = (np.diff(ids[order], prepend=-1) != 0) | (np.diff(times[order], prepend=0) > self._gap)
+        begins[0] = True
+        return order, np.cumsum(begins) - 1
+
+    def _add(self, key: Any, new: Session) -> Session | None:
+        """The session that ``new`` is part of then; None if it is over and done with."""
+        kept: list[Session] = []
+        noted: set[Milliseconds] = set()
+        for raw in self._table.get(key) or ():
+            old = Session(*raw)
+            if old.start <= new.end and new.start <= old.end:
+                content = self.content.merged(old.content, new.content)
+                new = Session(min(old.start, new.start), max(old.end, new.end), content)
+                noted.add(old.end)
+            else:
+                kept.append(old)
+        if new.end - 1 + self._lateness <= self._reached:
+            return None
+        self._table.put(key, [*kept, new])
+        if new.end not in noted:
+            self._note(new, key)
+        return new
+
+    def on_watermark(self, watermark: Milliseconds, out: Collector) -> Iterator[None]:
+        if self._time is not None:
+            yield from self._advance(watermark, out)
+        out.advance(watermark)
+
+    def next_timer(self) -> Milliseconds | None:
+        return self._agenda[0][0] + 1 if self._time is None and self._agenda else None
+
+    def on_processing_time(self, now: Milliseconds, out: Collector) -> Iterator[None]:
+        if self._time is None:
+            yield from self._advance(now - 1, out)
+
+    def end_of_input(self, out: Collector, *, drain: bool) -> None:
+        """By the clock too the sessions that are open when all input has ended are told, as they are."""
+        if drain and self._time is None:
+            for _ in self._advance(MAX_WATERMARK, out):
+                pass
+
+    def _advance(self, time: Milliseconds, out: Collector) -> Iterator[None]:
+        due: list[Told] = []
+        while self._agenda and self._agenda[0][0] <= time:
+            when, what, _, key = heappop(self._agenda)
+            sessions = [Session(*each) for each in self._table.get(key) or ()]
+            if what == TELL:
+                due += [Told(key, each) for each in sessions if each.end - 1 == when]
+                if self._lateness:
+                    self._numbers += 1
+                    heappush(self._agenda, (when + self._lateness, FORGET, self._numbers, key))
+                    continue
+            gone = when - self._lateness
+            left = [each for each in sessions if each.end - 1 != gone]
+            if len(left) < len(sessions):
+                self._table.put(key, left) if left else self._table.delete(key)
+            if len(due) >= 1024:
+                self._tell(due, out)
+                due = []
+                yield
+        self._reached = max(time, self._reached)
+        self._tell(due, out)
+
+    def _tell(self, told: Sequence[Told], out: Collector) -> None:
+        if not told:
+            return
+        results, sessions = self.content.results(told, out)
+        if results.num_rows == 0:
+            return
+        starts = np.array([told[number].session.start for number in sessions], np.int64) * 1000
+        ends = np.array([told[number].session.end for number in sessions], np.int64) * 1000
+        at = self.content.where_ends_stand
+        columns = results.columns
+        columns[at:at] = [pa.array(starts).cast(TIMESTAMP), pa.array(ends).cast(TIMESTAMP)]
+        out.emit(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+
+    def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
+        assert self._store is not None
+        return OperatorSnapshot(inline=stored_watermark(self._reached), tables=self._store.freeze())
+
+    def close(self) -> None:
+        try:
+            self.content.close()
+        finally:
+            if self._store is not None:
+                self._store.close()

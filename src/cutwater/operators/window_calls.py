@@ -1,0 +1,30 @@
+"""How functions of the user are called with the rows of a window."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from cutwater.functions import ProcessContext, WindowProcess
+from cutwater.operators.process import several
+from cutwater.operators.user_code import user_error
+from cutwater.rows import Row, row_of
+
+
+def reduced(fn: Callable[[Row, Row], Any], rows: Sequence[Row], schema: pa.Schema, where: str) -> Row:
+    result = row = rows[0]
+    try:
+        for row in rows[1:]:
+            result = row_of(fn(result, row), schema, where)
+    except Exception as error:
+        raise user_error(error, where, row) from error
+    return result
+
+
+def processed(fn: WindowProcess, rows: list[Row], ctx: ProcessContext, where: str) -> Iterator[Any]:
+    try:
+        found = fn.process(rows, ctx)
+        if found is not None:
+            yield from several(found)
+    except Exception as error:
+        raise user_error(error, f"{where}, key {ctx.key!r}") from error
