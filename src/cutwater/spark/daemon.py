@@ -27,6 +27,8 @@ for _heavy in (
 ):
     importlib.import_module(_heavy)
 
+SWITCH_SECONDS = 0.001
+
 
 def _print_unless_peer_left(*args: object, **kwargs: object) -> None:
     """When an attempt ends, the JVM closes its end first: that is no news."""
@@ -41,6 +43,8 @@ if __name__ == "__main__":
     warm_up()
     gc.collect()
     gc.freeze()
+    # The loop shares the interpreter with threads that read, talk and write: when it needs it back, it waits this long at most.
+    sys.setswitchinterval(SWITCH_SECONDS)
     # Row functions make many short-lived objects and no cycles: look for garbage less often.
     gc.set_threshold(50_000, 20, 100)
     pyspark.daemon.manager()

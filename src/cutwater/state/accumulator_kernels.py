@@ -106,6 +106,30 @@ def read(rows: Rows, chunks: Words, width: int, out: Words, seen: npt.NDArray[np
     return common
 
 
+@kernel("uint64(int64, ro(int64), int64, rw(int64), rw(uint64))")
+def read_run(first: int, chunks: Words, width: int, out: Words, seen: npt.NDArray[np.uint64]) -> np.uint64:
+    """``read`` of as many rows as ``seen`` has room for, one behind the other: a snapshot reads all of them."""
+    n = len(seen)
+    stride = width * 8
+    common = ~np.uint64(0)
+    done = 0
+    while done < n:
+        row = first + done
+        at = row & (CHUNK_ROWS - 1)
+        base = chunks[row >> CHUNK_BITS] + at * stride
+        run = min(n - done, CHUNK_ROWS - at)
+        for i in range(run):
+            bits = load_word(base + i * stride)
+            seen[done + i] = bits
+            common &= bits
+        for c in range(width - 1):
+            column = c * n + done
+            for i in range(run):
+                out[column + i] = load_int(base + i * stride + 8 + c * 8)
+        done += run
+    return common
+
+
 @kernel("int64(ro(int32), rw(int64), int64, int64, rw(int64))")
 def claim(rows: Rows, written: Words, frozen: int, epoch: int, shared: Words) -> int:
     """List the chunks that ``rows`` lie in and that a frozen table may still see, and mark them as written now."""

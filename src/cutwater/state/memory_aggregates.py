@@ -174,7 +174,7 @@ class MemoryAggregateTable:
 
 
 def _read(
-    rows: Rows,
+    rows: Rows | range,
     columns: Sequence[Column],
     chunks: npt.NDArray[np.int64],
     word_of: Mapping[int, int],
@@ -184,11 +184,16 @@ def _read(
     count = len(rows)
     words = np.empty(count * len(word_of), np.int64)
     seen = np.empty(count, np.uint64)
-    common = int(ak.read(rows, chunks, 1 + len(word_of), words, seen))
+    width = 1 + len(word_of)
+    if isinstance(rows, range):
+        common = int(ak.read_run(rows.start, chunks, width, words, seen))
+    else:
+        common = int(ak.read(rows, chunks, width, words, seen))
     read = []
     for c, column in enumerate(columns):
         if c in objects:
-            values = [objects[c][row // CHUNK_ROWS][row % CHUNK_ROWS] for row in rows.tolist()]
+            numbers = rows if isinstance(rows, range) else rows.tolist()
+            values = [objects[c][row // CHUNK_ROWS][row % CHUNK_ROWS] for row in numbers]
             read.append(to_arrow(column, values))
             continue
         word = word_of[c]
@@ -243,8 +248,7 @@ class FrozenAggregates:
         for start in range(0, self.keys.rows, FROZEN_BATCH_ROWS):
             stop = min(start + FROZEN_BATCH_ROWS, self.keys.rows)
             keys, groups = self.keys.part(start, stop, self.max_parallelism)
-            rows = np.arange(start, stop, dtype=np.int32)
-            values = _read(rows, self.columns, self.addresses, self.word_of, self.objects)
+            values = _read(range(start, stop), self.columns, self.addresses, self.word_of, self.objects)
             yield pa.RecordBatch.from_arrays([*keys, *values, groups], schema=self.schema)
 
     def release(self) -> None:
