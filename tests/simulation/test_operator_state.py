@@ -209,3 +209,37 @@ def test_a_state_that_is_no_longer_declared_is_refused_by_name() -> None:
         cw.RestoreError, match=r"uid: the checkpoint holds list_state 'gone', which the function does not"
     ):
         bound([{"list_state": [{"state": "gone", "value": 1}]}])
+
+
+class Seen(cw.WindowProcess):
+    """How many windows this subtask has told so far, and the watermark it knows."""
+
+    told = cw.ListOperatorState("long")
+
+    def process(self, rows: list[Any], ctx: Any) -> Any:
+        self.told.append(ctx.window_start)
+        yield len(self.told), ctx.watermark is not None
+
+
+@pytest.mark.parametrize("windows", [cw.tumbling("10ms"), cw.session("5ms")], ids=["tumbling", "session"])
+def test_a_function_of_windows_keeps_its_state_over_a_failure(windows: Any) -> None:
+    def pipeline(env: cw.Environment) -> None:
+        events = env.read(cw.from_rows([], "k string, ts long"), uid="in").with_timestamps("ts")
+        events.key_by("k").window(windows).process(Seen, "n long, timed boolean").uid("seen").collect("out")
+
+    steps = script([("a", 0), ("a", 20)], ADVANCE("1s"), CHECKPOINT, [("a", 40)], ADVANCE("1s"), FAIL, [("a", 60)])
+    assert [(row.n, row.timed) for row in run(pipeline, {"in": steps})["out"]] == [(n, True) for n in (1, 2, 3, 4)]
+
+
+class NamesLate(cw.WindowProcess):
+    late = cw.SideOutput("late", "k string")
+
+    def process(self, rows: list[Any], ctx: Any) -> Any: ...
+
+
+@pytest.mark.parametrize("windows", [cw.tumbling("10ms"), cw.session("5ms")], ids=["tumbling", "session"])
+def test_a_function_of_windows_has_no_side_output_with_the_name_of_late_records(windows: Any) -> None:
+    env = cw.Environment(checkpointing=None)
+    keyed = env.read(cw.from_rows([], "k string, ts long"), uid="in").with_timestamps("ts").key_by("k")
+    with pytest.raises(cw.ConfigError, match="the side output 'late' is that of late records"):
+        keyed.window(windows).process(NamesLate, "k string")

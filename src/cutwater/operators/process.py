@@ -94,10 +94,13 @@ class ContextFunction(Operator):
 
     def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot | None:
         time = {} if self.context.watermark is None else stored_watermark(self.context.watermark)
+        inline = self.inline_with(time)
+        return OperatorSnapshot(inline=inline) if inline else None
+
+    def inline_with(self, inline: dict[str, Json]) -> Json:
+        """``inline`` and the function's operator states as they are now, for a snapshot."""
         states = self._operator_states.frozen()
-        if states is not None:
-            return OperatorSnapshot(inline=lambda: {**time, **states()})
-        return OperatorSnapshot(inline=time) if time else None
+        return inline if states is None else lambda: {**inline, **states()}
 
     @contextmanager
     def _writing(self, port: int) -> Iterator[None]:

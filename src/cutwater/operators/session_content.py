@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from cutwater.aggregates import AggregateSpec
 from cutwater.flow.event_time import Times
+from cutwater.flow.watermarks import Milliseconds
 from cutwater.functions import WindowProcess
 from cutwater.operators.accumulators import merge_of_partials, plan_aggregates
 from cutwater.operators.operator import Collector, OperatorContext
@@ -74,8 +75,6 @@ class Accumulated(SessionContent):
         ]
         return self._plan.output(arrays, accumulated), list(range(len(told)))
 
-    def close(self) -> None: ...
-
 
 class _Gathered(SessionContent):
     """The rows, in the order in which they came (of one batch: by time), and the session's two ends behind the results."""
@@ -127,8 +126,6 @@ class Reduced(_Gathered):
         results = [reduced(self._fn, self._rows_of(each.session), self._results, self.where) for each in told]
         return batch_of(results, self._results, self.where), list(range(len(told)))
 
-    def close(self) -> None: ...
-
 
 class Processed(_Gathered):
     def __init__(self, fn: WindowProcess, schema: SchemaLike) -> None:
@@ -158,6 +155,12 @@ class Processed(_Gathered):
             numbers += [number] * (len(results) - len(numbers))
         self._function.emit_sides(out)
         return batch_of(results, self._results, self.where), numbers
+
+    def know(self, watermark: Milliseconds) -> None:
+        self._function.know(watermark)
+
+    def inline_with(self, inline: dict[str, Any]) -> Any:
+        return self._function.inline_with(inline)
 
     def close(self) -> None:
         self._function.close()

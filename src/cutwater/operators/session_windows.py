@@ -3,9 +3,10 @@
 Windows merge when a record comes between them, so they belong to keys and not to a grid: each key has its own list of them.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ from cutwater.operators.keyed_process import key_schema, keys_of, opened_store
 from cutwater.operators.operator import Collector, Operator, OperatorContext, OperatorSnapshot
 from cutwater.operators.process import restored_watermark, stored_watermark
 from cutwater.operators.window_aggregate import LATE, WINDOW_END, WINDOW_START, refuse_taken
+from cutwater.operators.window_calls import with_own_sides
 from cutwater.schema import TIMESTAMP
 from cutwater.state.backend import KeyedStateStore
 from cutwater.state.encoded_keys import plain
@@ -42,36 +44,53 @@ class Told(NamedTuple):
     session: Session
 
 
-class SessionContent(Protocol):
+class SessionContent(ABC):
     """What is gathered of a session's records, and what is told of it."""
 
+    @abstractmethod
+    def describe(self) -> str:
+        """What its state was gathered by."""
+
+    @abstractmethod
     def bind(self, schema: pa.Schema, keys: Sequence[str]) -> pa.Schema:
         """In the driver: the schema of the results, without the session's two ends."""
 
     @property
+    @abstractmethod
     def where_ends_stand(self) -> int:
         """Before which column of the results the session's two ends are put."""
 
     @property
+    @abstractmethod
     def stored_type(self) -> pa.DataType: ...
-
-    def of_fragments(self, ordered: pa.RecordBatch, fragments: Times, count: int) -> list[Any]:
-        """The content of each fragment; ``fragments`` says to which one a record belongs, ascending."""
-
-    def merged(self, before: Any, after: Any) -> Any:
-        """Of two that touch; ``before`` is the one that was gathered first."""
-
-    def results(self, told: Sequence[Told], out: Collector) -> tuple[pa.RecordBatch, list[int]]:
-        """Rows, and for each the number of its session in ``told``."""
-
-    def describe(self) -> str: ...
 
     def side_schemas(self) -> Mapping[str, pa.Schema]:
         return {}
 
+    @abstractmethod
     def open(self, ctx: OperatorContext) -> None: ...
 
-    def close(self) -> None: ...
+    @abstractmethod
+    def of_fragments(self, ordered: pa.RecordBatch, fragments: Times, count: int) -> list[Any]:
+        """The content of each fragment; ``fragments`` says to which one a record belongs, ascending."""
+
+    @abstractmethod
+    def merged(self, before: Any, after: Any) -> Any:
+        """Of two that touch; ``before`` is the one that was gathered first."""
+
+    @abstractmethod
+    def results(self, told: Sequence[Told], out: Collector) -> tuple[pa.RecordBatch, list[int]]:
+        """Rows, and for each the number of its session in ``told``."""
+
+    def know(self, watermark: Milliseconds) -> None:  # noqa: B027 (optional hook)
+        """What the function's context says of time."""
+
+    def inline_with(self, inline: dict[str, Any]) -> Any:
+        """For a snapshot: ``inline`` and what the function keeps of its own."""
+        return inline
+
+    def close(self) -> None:  # noqa: B027 (optional hook)
+        """Called once, also after a failure."""
 
 
 class SessionWindows(Operator):
@@ -117,7 +136,7 @@ class SessionWindows(Operator):
 
     def side_schemas(self) -> Mapping[str, pa.Schema]:
         late = {} if self._time is None else {LATE: self._rows}
-        return {**late, **self.content.side_schemas()}
+        return with_own_sides(late, self.content.side_schemas())
 
     def open(self, ctx: OperatorContext) -> None:
         self.where = f"window {ctx.name!r} ({ctx.uid})"
@@ -205,6 +224,7 @@ class SessionWindows(Operator):
         return new
 
     def on_watermark(self, watermark: Milliseconds, out: Collector) -> Iterator[None]:
+        self.content.know(watermark)
         if self._time is not None:
             yield from self._advance(watermark, out)
         out.advance(watermark)
@@ -259,7 +279,8 @@ class SessionWindows(Operator):
 
     def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
         assert self._store is not None
-        return OperatorSnapshot(inline=stored_watermark(self._reached), tables=self._store.freeze())
+        inline = self.content.inline_with(stored_watermark(self._reached))
+        return OperatorSnapshot(inline=inline, tables=self._store.freeze())
 
     def close(self) -> None:
         try:

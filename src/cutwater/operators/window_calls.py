@@ -1,10 +1,11 @@
 """How functions of the user are called with the rows of a window."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from cutwater.errors import ConfigError
 from cutwater.functions import ProcessContext, WindowProcess
 from cutwater.operators.process import several
 from cutwater.operators.user_code import user_error
@@ -28,3 +29,13 @@ def processed(fn: WindowProcess, rows: list[Row], ctx: ProcessContext, where: st
             yield from several(found)
     except Exception as error:
         raise user_error(error, f"{where}, key {ctx.key!r}") from error
+
+
+def with_own_sides(late: Mapping[str, pa.Schema], own: Mapping[str, pa.Schema]) -> Mapping[str, pa.Schema]:
+    """The side outputs of a window and of its function, which may not have the name that late records come out under."""
+    for name in late:
+        if name in own:
+            raise ConfigError(
+                f"window: the side output {name!r} is that of late records; give the function's another name."
+            )
+    return {**late, **own}

@@ -15,7 +15,7 @@ from cutwater.operators.keyed_process import key_schema, keys_of, opened_store
 from cutwater.operators.operator import Collector, Operator, OperatorContext, OperatorSnapshot
 from cutwater.operators.process import ContextFunction, FunctionInput, restored_watermark, stored_watermark
 from cutwater.operators.window_aggregate import LATE, WINDOW_END, WINDOW_START, moments, refuse_taken
-from cutwater.operators.window_calls import processed, reduced
+from cutwater.operators.window_calls import processed, reduced, with_own_sides
 from cutwater.operators.window_ends import WindowEnds
 from cutwater.operators.window_panes import is_over
 from cutwater.rows import Row, batch_of, rows_of
@@ -205,7 +205,7 @@ class WindowProcessOperator(WindowRows):
         return self._bind(inputs[0], self._function.schema)
 
     def side_schemas(self) -> Mapping[str, pa.Schema]:
-        return {**super().side_schemas(), **self._function.side_schemas()}
+        return with_own_sides(super().side_schemas(), self._function.side_schemas())
 
     def open(self, ctx: OperatorContext) -> None:
         super().open(ctx)
@@ -224,6 +224,10 @@ class WindowProcessOperator(WindowRows):
             results.extend(processed(self.fn, rows, ctx, self.where))
         self._function.emit_sides(out)
         return batch_of(results, self._results, self.where)
+
+    def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
+        own = super().snapshot(checkpoint)
+        return OperatorSnapshot(inline=self._function.inline_with(own.inline), tables=own.tables)
 
     def close(self) -> None:
         try:
