@@ -6,16 +6,15 @@ import pyarrow as pa
 
 from cutwater.aggregates import AggregateSpec
 from cutwater.errors import PlanError
-from cutwater.flow.ids import CheckpointId
 from cutwater.operators.accumulators import AccumulatorPlan, plan_aggregates, plan_partials
-from cutwater.operators.operator import Collector, Operator, OperatorContext, OperatorSnapshot
-from cutwater.state.backend import KeyedStateStore
+from cutwater.operators.keyed_state import KeyedStateOperator
+from cutwater.operators.operator import Collector, OperatorContext
 from cutwater.state.tables import AggregateTable
 
 TABLE = "aggregates"
 
 
-class Aggregate(Operator):
+class Aggregate(KeyedStateOperator):
     """For each batch one row per key in it, in the order of first touch, with the values after the batch.
 
     With ``partial`` the input is what a ``Combine`` of the same arguments emits; the output is the same. ``output_schema``
@@ -27,7 +26,6 @@ class Aggregate(Operator):
         self.results = dict(results)
         self._partial = partial
         self._bound: AccumulatorPlan | None = None
-        self._store: KeyedStateStore | None = None
         self._table: AggregateTable | None = None
 
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
@@ -42,16 +40,12 @@ class Aggregate(Operator):
         return self._bound
 
     def open(self, ctx: OperatorContext) -> None:
-        self._store = ctx.backend.open(ctx.uid, ctx.key_groups, ctx.max_parallelism)
-        self._table = self._store.aggregates(TABLE, self._plan.key_schema, self._plan.columns)
-        if ctx.restored is not None:
-            for name in ctx.restored.tables():
-                self._store.restore(name, ctx.restored.batches(name))
+        self._open_store(ctx)
+        self._table = self.store.aggregates(TABLE, self._plan.key_schema, self._plan.columns)
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
         if batch.num_rows == 0:
             return
-        assert self._store is not None
         assert self._table is not None
         keys = batch.select(list(self._plan.keys))
         touched = self._table.locate(keys)
@@ -59,12 +53,4 @@ class Aggregate(Operator):
         if len(touched.first) < batch.num_rows:
             keys = keys.take(touched.first)
         out.emit(self._plan.output(keys.columns, self._table.read(touched.unique)))
-        self._store.tend()
-
-    def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot | None:
-        assert self._store is not None
-        return OperatorSnapshot(tables=self._store.freeze())
-
-    def close(self) -> None:
-        if self._store is not None:
-            self._store.close()
+        self.store.tend()

@@ -11,24 +11,21 @@ import pyarrow.compute as pc
 from cutwater.errors import SchemaError
 from cutwater.flow.arrow import Field
 from cutwater.flow.event_time import EventTime, Times
-from cutwater.flow.ids import CheckpointId
 from cutwater.flow.partitioning import by_number
 from cutwater.flow.watermarks import MIN_WATERMARK, Milliseconds
-from cutwater.operators.keyed_process import opened_store
-from cutwater.operators.operator import Collector, Operator, OperatorContext, OperatorSnapshot
-from cutwater.operators.process import restored_watermark, stored_watermark
-from cutwater.state.backend import KeyedStateStore
+from cutwater.operators.keyed_state import KeyedStateOperator
+from cutwater.operators.operator import Collector, Json, OperatorContext
+from cutwater.operators.stored_watermark import restored_watermark, stored_watermark
 from cutwater.state.frozen import refuse_reserved
 from cutwater.state.tables import JoinSide, JoinTable
 
 LEFT, RIGHT = 0, 1
-SIDES = ("left", "right")
 BUCKET = "bucket"
 TABLE = "rows"
 LATE = {LEFT: "late", RIGHT: "late_right"}
 
 
-class EquiJoin(Operator):
+class EquiJoin(KeyedStateOperator):
     """``k.join(other)``: every pair of records with the same key, whenever they came. State grows with the input.
 
     As in SQL, a null in the key is equal to nothing.
@@ -39,7 +36,6 @@ class EquiJoin(Operator):
     def __init__(self, left: Sequence[str], right: Sequence[str]) -> None:
         self._keys = (tuple(left), tuple(right))
         self.where = "join"
-        self._store: KeyedStateStore | None = None
 
     def describe(self) -> str:
         return "join"
@@ -82,8 +78,8 @@ class EquiJoin(Operator):
 
     def open(self, ctx: OperatorContext) -> None:
         self.where = f"join {ctx.name!r} ({ctx.uid})"
-        self._store = opened_store(ctx)
-        self._table: JoinTable = self._store.join(TABLE, self._sides[LEFT], self._sides[RIGHT], BUCKET)
+        self._open_store(ctx)
+        self._table: JoinTable = self.store.join(TABLE, self._sides[LEFT], self._sides[RIGHT], BUCKET)
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
         batch = self._with_key(batch, port)
@@ -109,14 +105,6 @@ class EquiJoin(Operator):
         columns += [right.column(name) for name in self._others[RIGHT]]
         return pa.RecordBatch.from_arrays(columns, schema=self._pairs)
 
-    def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
-        assert self._store is not None
-        return OperatorSnapshot(tables=self._store.freeze())
-
-    def close(self) -> None:
-        if self._store is not None:
-            self._store.close()
-
 
 def _told(side: JoinSide) -> str:
     return ", ".join(f"{name} {side.schema.field(name).type}" for name in side.keys)
@@ -141,8 +129,7 @@ class TimedJoin(EquiJoin):
 
     def open(self, ctx: OperatorContext) -> None:
         super().open(ctx)
-        restored = restored_watermark(ctx)
-        self._watermark = MIN_WATERMARK if restored is None else restored
+        self._watermark = restored_watermark(ctx)
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
         batch = self._with_key(batch, port)
@@ -172,8 +159,8 @@ class TimedJoin(EquiJoin):
         out.advance(watermark)
         yield from ()
 
-    def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
-        return OperatorSnapshot(inline=stored_watermark(self._watermark), tables=super().snapshot(checkpoint).tables)
+    def _inline(self) -> Json:
+        return stored_watermark(self._watermark)
 
 
 class IntervalJoin(TimedJoin):

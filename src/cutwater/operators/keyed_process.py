@@ -1,7 +1,6 @@
 """Functions of the user with state by key: keyed process and reduce."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import repeat
 from types import GeneratorType
 from typing import Any
 
@@ -11,12 +10,13 @@ from cutwater.errors import ConfigError, SchemaError
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.watermarks import MAX_WATERMARK, Milliseconds
 from cutwater.functions import KeyedFunction, Timers
-from cutwater.operators.operator import Collector, Operator, OperatorContext, OperatorSnapshot
-from cutwater.operators.process import ContextFunction, FunctionInput, ProcessOperator, several
+from cutwater.operators.keyed_state import KeyedStateOperator, key_schema, keys_of, opened_store
+from cutwater.operators.operator import Collector, OperatorContext, OperatorSnapshot
+from cutwater.operators.process import ContextFunction, FunctionInput, several
 from cutwater.operators.timers import TimerQueue
 from cutwater.operators.user_code import user_error
-from cutwater.rows import Row, batch_of, key_values_of, row_of, row_type, rows_of
-from cutwater.schema import SchemaLike, require_columns
+from cutwater.rows import Row, batch_of, row_of, row_type, rows_of
+from cutwater.schema import SchemaLike
 from cutwater.state.backend import KeyedStateStore
 from cutwater.state.descriptors import bind_states, declared_states
 from cutwater.state.value_types import handing_out
@@ -97,7 +97,7 @@ class KeyedProcessOperator(ContextFunction):
         """Rows that every subtask gets: there is no key, and so no state by key."""
         self._states.leave()
         self.context.key = None
-        ProcessOperator.process(self, batch, port, out)  # type: ignore[arg-type]  # what it asks of itself, both have
+        self._process_without_key(batch, port, out)
 
     def _set_timer(self, kind: str, time: Milliseconds) -> None:
         if not self._timers:
@@ -157,7 +157,7 @@ class KeyedProcessOperator(ContextFunction):
                 self._store.close()
 
 
-class KeyedReduce(Operator):
+class KeyedReduce(KeyedStateOperator):
     """``k.reduce(fn)``: ``fn(reduced, row)`` gives the key's new reduced row, emitted for every row that came."""
 
     TABLE = "reduced"
@@ -167,7 +167,6 @@ class KeyedReduce(Operator):
         self.keys = tuple(keys)
         self.schema: pa.Schema | None = None
         self.where = "reduce"
-        self._store: KeyedStateStore | None = None
 
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
         self._key_schema = key_schema(inputs[0], self.keys, "reduce")
@@ -177,14 +176,13 @@ class KeyedReduce(Operator):
     def open(self, ctx: OperatorContext) -> None:
         assert self.schema is not None, "output_schema comes first, in the driver"
         self.where = f"reduce {ctx.name!r} ({ctx.uid})"
-        self._store = opened_store(ctx)
+        self._open_store(ctx)
         stored = pa.struct(list(self.schema))
-        self._table = self._store.rows(self.TABLE, self._key_schema, stored)
+        self._table = self.store.rows(self.TABLE, self._key_schema, stored)
         self._copied = handing_out(stored)
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
         assert self.schema is not None
-        assert self._store is not None
         fn, schema, where, read, copied = self.fn, self.schema, self.where, self._table.get, self._copied
         # State is read and written once for each key of the batch: no cut comes between its rows.
         reduced: dict[Any, Row] = {}
@@ -211,39 +209,8 @@ class KeyedReduce(Operator):
         for key, kept in zip(latest, rows_of(emitted.take(pa.array(latest.values()))), strict=True):
             self._table.put(key, kept)
         out.emit(emitted)
-        self._store.tend()
-
-    def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
-        assert self._store is not None
-        return OperatorSnapshot(tables=self._store.freeze())
-
-    def close(self) -> None:
-        if self._store is not None:
-            self._store.close()
-
-
-def key_schema(schema: pa.Schema, keys: Sequence[str], where: str) -> pa.Schema:
-    """The key columns of ``schema``; SchemaError if one is missing."""
-    require_columns(schema, keys, where)
-    return pa.schema([schema.field(name) for name in keys])
+        self.store.tend()
 
 
 def _told(keys: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in keys)
-
-
-def keys_of(batch: pa.RecordBatch, keys: Sequence[str]) -> Iterable[Any]:
-    """Each row's key as state knows it and ``ctx.key`` shows it: the value, or a row when there are several columns."""
-    if len(keys) == 1:
-        return key_values_of(batch.column(keys[0]))
-    columns = zip(*[key_values_of(batch.column(name)) for name in keys], strict=True)
-    return map(tuple.__new__, repeat(row_type(tuple(keys))), columns)
-
-
-def opened_store(ctx: OperatorContext) -> KeyedStateStore:
-    """This operator's store, with what the restored checkpoint holds for it."""
-    store = ctx.backend.open(ctx.uid, ctx.key_groups, ctx.max_parallelism)
-    if ctx.restored is not None:
-        for table in ctx.restored.tables():
-            store.restore(table, ctx.restored.batches(table))
-    return store

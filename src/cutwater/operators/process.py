@@ -15,6 +15,7 @@ from cutwater.flow.ids import CheckpointId
 from cutwater.flow.watermarks import MIN_WATERMARK, Milliseconds
 from cutwater.functions import Function, Metrics, OpenContext, ProcessContext, Timers
 from cutwater.operators.operator import Collector, Json, Operator, OperatorContext, OperatorSnapshot
+from cutwater.operators.stored_watermark import restored_watermark, stored_watermark
 from cutwater.operators.user_code import user_error
 from cutwater.rows import Row, batch_of, rows_of, shortened
 from cutwater.schema import SchemaLike, arrow_schema
@@ -59,7 +60,7 @@ class ContextFunction(Operator):
         self._side: dict[str, list[Any]] = {name: [] for name in self._side_schemas}
         opened = OpenContext(ctx.subtask, ctx.parallelism, ctx.attempt, Metrics(ctx.counters))
         self.context = ProcessContext(opened, self._side, ctx.now, Timers(_no_timers))
-        self.context.watermark = restored_watermark(ctx)
+        self.know(restored_watermark(ctx))
         self._operator_states = BoundOperatorStates(
             self.fn, ctx.uid, ctx.restored.inline if ctx.restored is not None else ()
         )
@@ -97,10 +98,26 @@ class ContextFunction(Operator):
         inline = self.inline_with(time)
         return OperatorSnapshot(inline=inline) if inline else None
 
-    def inline_with(self, inline: dict[str, Json]) -> Json:
+    def inline_with(self, inline: Mapping[str, Json]) -> Json:
         """``inline`` and the function's operator states as they are now, for a snapshot."""
         states = self._operator_states.frozen()
         return inline if states is None else lambda: {**inline, **states()}
+
+    def _process_without_key(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
+        process, ctx = getattr(self.fn, self.inputs[port].method), self.context
+        results: list[Any] = []
+        row: Row | None = None
+        try:
+            with self._writing(port):
+                for ctx.timestamp, row in zip(self._times_of(batch, port), rows_of(batch)):  # noqa: B905 (one may be endless)
+                    found = process(row, ctx)
+                    if type(found) is GeneratorType:
+                        results.extend(found)
+                    elif found is not None:
+                        results.extend(several(found))
+        except Exception as error:
+            raise user_error(error, self.where, row) from error
+        self._emit(results, out)
 
     @contextmanager
     def _writing(self, port: int) -> Iterator[None]:
@@ -119,17 +136,6 @@ class ContextFunction(Operator):
             self.fn.close()
 
 
-def stored_watermark(time: Milliseconds | None) -> Json:
-    """For a snapshot: how far time had come."""
-    return {"watermarks": []} if time is None or time == MIN_WATERMARK else {"watermarks": [time]}
-
-
-def restored_watermark(ctx: OperatorContext) -> Milliseconds | None:
-    """Where the slowest of the old subtasks stood: what was late before is late again."""
-    parts = ctx.restored.inline if ctx.restored is not None else ()
-    return min((time for part in parts for time in part.get("watermarks", ())), default=None)
-
-
 def _no_timers(kind: str, timestamp: Milliseconds) -> None:
     if kind == "event":
         raise ConfigError(
@@ -142,20 +148,7 @@ class ProcessOperator(ContextFunction):
     """``s.process(fn, schema)``, and of two streams ``s.connect(other).process(fn, schema)``."""
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
-        process, ctx = getattr(self.fn, self.inputs[port].method), self.context
-        results: list[Any] = []
-        row: Row | None = None
-        try:
-            with self._writing(port):
-                for ctx.timestamp, row in zip(self._times_of(batch, port), rows_of(batch)):  # noqa: B905 (one may be endless)
-                    found = process(row, ctx)
-                    if type(found) is GeneratorType:
-                        results.extend(found)
-                    elif found is not None:
-                        results.extend(several(found))
-        except Exception as error:
-            raise user_error(error, self.where, row) from error
-        self._emit(results, out)
+        self._process_without_key(batch, port, out)
 
 
 _ONE = (str, bytes, bytearray, dict, Row)

@@ -159,7 +159,7 @@ class Processed(_Gathered):
     def know(self, watermark: Milliseconds) -> None:
         self._function.know(watermark)
 
-    def inline_with(self, inline: dict[str, Any]) -> Any:
+    def inline_with(self, inline: Mapping[str, Any]) -> Any:
         return self._function.inline_with(inline)
 
     def close(self) -> None:

@@ -12,16 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from cutwater.flow.event_time import EventTime, Times
-from cutwater.flow.ids import CheckpointId
 from cutwater.flow.watermarks import MAX_WATERMARK, MIN_WATERMARK, Milliseconds
-from cutwater.operators.keyed_process import key_schema, keys_of, opened_store
-from cutwater.operators.operator import Collector, Operator, OperatorContext, OperatorSnapshot
-from cutwater.operators.process import restored_watermark, stored_watermark
+from cutwater.operators.keyed_state import KeyedStateOperator, key_schema, keys_of
+from cutwater.operators.operator import Collector, Json, OperatorContext
+from cutwater.operators.stored_watermark import restored_watermark, stored_watermark
 from cutwater.operators.window_aggregate import LATE, WINDOW_END, WINDOW_START, refuse_taken
 from cutwater.operators.window_calls import with_own_sides
 from cutwater.schema import TIMESTAMP
-from cutwater.state.backend import KeyedStateStore
-from cutwater.state.encoded_keys import plain
 from cutwater.state.key_index import KeyIndex
 from cutwater.state.tables import RowTable
 
@@ -85,7 +82,7 @@ class SessionContent(ABC):
     def know(self, watermark: Milliseconds) -> None:  # noqa: B027 (optional hook)
         """What the function's context says of time."""
 
-    def inline_with(self, inline: dict[str, Any]) -> Any:
+    def inline_with(self, inline: Mapping[str, Any]) -> Any:
         """For a snapshot: ``inline`` and what the function keeps of its own."""
         return inline
 
@@ -93,7 +90,7 @@ class SessionContent(ABC):
         """Called once, also after a failure."""
 
 
-class SessionWindows(Operator):
+class SessionWindows(KeyedStateOperator):
     """``time`` None: by the clock. A session whose end has passed is told; records that still come within the allowed lateness
     let it be told again, as it is then."""
 
@@ -112,7 +109,6 @@ class SessionWindows(Operator):
         self._lateness = lateness
         self.where = "window"
         self._reached = MIN_WATERMARK
-        self._store: KeyedStateStore | None = None
         self._agenda: list[tuple[Milliseconds, int, int, Any]] = []
         """When a session of a key is to be told or forgotten: (time, TELL or FORGET, a number that breaks ties, key)."""
         self._numbers = 0
@@ -141,11 +137,10 @@ class SessionWindows(Operator):
     def open(self, ctx: OperatorContext) -> None:
         self.where = f"window {ctx.name!r} ({ctx.uid})"
         self._now: Callable[[], Milliseconds] = ctx.now
-        self._store = opened_store(ctx)
+        self._open_store(ctx)
         session = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("content", self.content.stored_type)])
-        self._table: RowTable = self._store.rows(TABLE, self._key_schema, pa.list_(session))
-        restored = restored_watermark(ctx)
-        self._reached = MIN_WATERMARK if restored is None else restored
+        self._table: RowTable = self.store.rows(TABLE, self._key_schema, pa.list_(session))
+        self._reached = restored_watermark(ctx)
         for key, sessions in self._table.items():
             for each in sessions:
                 self._note(Session(*each), key, push=False)
@@ -164,7 +159,6 @@ class SessionWindows(Operator):
             self._agenda.append(entry)
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
-        assert self._store is not None
         if batch.num_rows == 0:
             return
         times = self._times_of(batch)
@@ -186,7 +180,7 @@ class SessionWindows(Operator):
         if late:
             out.emit_side(LATE, ordered.filter(pa.array(np.isin(fragments, late))))
         self._tell(again, out)
-        self._store.tend()
+        self.store.tend()
 
     def _times_of(self, batch: pa.RecordBatch) -> Times:
         if self._time is not None:
@@ -197,7 +191,7 @@ class SessionWindows(Operator):
     def _fragments(self, batch: pa.RecordBatch, times: Times) -> tuple[Times, Times]:
         """The order of the records by key and time, and for each of them so ordered the number of its fragment: the records of
         one batch that are in one session whatever was there before."""
-        index = KeyIndex(pa.schema([field.with_type(plain(field.type)) for field in self._key_schema]))
+        index = KeyIndex(self._key_schema)
         ids = index.locate(batch.select(list(self._keys)).columns, batch.num_rows).rows
         order = np.lexsort((times, ids))
         begins = (np.diff(ids[order], prepend=-1) != 0) | (np.diff(times[order], prepend=0) > self._gap)
@@ -277,14 +271,11 @@ class SessionWindows(Operator):
         columns[at:at] = [pa.array(starts).cast(TIMESTAMP), pa.array(ends).cast(TIMESTAMP)]
         out.emit(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
-    def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
-        assert self._store is not None
-        inline = self.content.inline_with(stored_watermark(self._reached))
-        return OperatorSnapshot(inline=inline, tables=self._store.freeze())
+    def _inline(self) -> Json:
+        return self.content.inline_with(stored_watermark(self._reached))
 
     def close(self) -> None:
         try:
             self.content.close()
         finally:
-            if self._store is not None:
-                self._store.close()
+            super().close()

@@ -9,17 +9,15 @@ from cutwater.aggregates import AggregateSpec
 from cutwater.errors import SchemaError
 from cutwater.flow.arrow import Array
 from cutwater.flow.event_time import EventTime
-from cutwater.flow.ids import CheckpointId
 from cutwater.flow.partitioning import by_number
-from cutwater.flow.watermarks import MAX_WATERMARK, MIN_WATERMARK, Milliseconds
+from cutwater.flow.watermarks import MAX_WATERMARK, Milliseconds
 from cutwater.operators.accumulators import AccumulatorPlan, merge_of_partials, plan_aggregates, plan_partials
-from cutwater.operators.keyed_process import opened_store
-from cutwater.operators.operator import Collector, Operator, OperatorContext, OperatorSnapshot
-from cutwater.operators.process import restored_watermark, stored_watermark
+from cutwater.operators.keyed_state import KeyedStateOperator
+from cutwater.operators.operator import Collector, Json, OperatorContext
+from cutwater.operators.stored_watermark import restored_watermark, stored_watermark
 from cutwater.operators.window_ends import WindowEnds
 from cutwater.operators.window_panes import PANE, is_over, with_pane
 from cutwater.schema import TIMESTAMP
-from cutwater.state.backend import KeyedStateStore
 from cutwater.state.key_index import KeyIndex
 from cutwater.state.tables import PaneTable
 from cutwater.windows import Windows
@@ -31,7 +29,7 @@ PARTIAL, RAW = 0, 1
 """The ports: combined rows that are in time for sure, and records that may be late."""
 
 
-class WindowAggregate(Operator):
+class WindowAggregate(KeyedStateOperator):
     """One row for each key of a window when its time is over. What time is, the subclasses say."""
 
     kind_of_time: str
@@ -42,7 +40,6 @@ class WindowAggregate(Operator):
         self._ends = ends
         self._windows = ends.windows
         self.where = "window"
-        self._store: KeyedStateStore | None = None
 
     def describe(self) -> str:
         """What its state was gathered by."""
@@ -56,12 +53,11 @@ class WindowAggregate(Operator):
 
     def open(self, ctx: OperatorContext) -> None:
         self.where = f"window {ctx.name!r} ({ctx.uid})"
-        self._store = opened_store(ctx)
+        self._open_store(ctx)
         keys = pa.schema([self._plan.key_schema.field(name) for name in self._keys])
         columns = [(each.column, merge_of_partials(each.merge)) for each in self._plan.accumulators]
-        self._table: PaneTable = self._store.panes(TABLE, keys, WINDOW_START, columns)
-        restored = restored_watermark(ctx)
-        self._ends.reached = MIN_WATERMARK if restored is None else restored
+        self._table: PaneTable = self.store.panes(TABLE, keys, WINDOW_START, columns)
+        self._ends.reached = restored_watermark(ctx)
         for pane in self._table.panes():
             self._ends.expect(pane)
 
@@ -81,13 +77,8 @@ class WindowAggregate(Operator):
         results = self._plan.results_of(partial.columns[width:])
         return pa.RecordBatch.from_arrays([*keys, *times, *results], schema=self._schema)
 
-    def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
-        assert self._store is not None
-        return OperatorSnapshot(inline=stored_watermark(self._ends.reached), tables=self._store.freeze())
-
-    def close(self) -> None:
-        if self._store is not None:
-            self._store.close()
+    def _inline(self) -> Json:
+        return stored_watermark(self._ends.reached)
 
 
 class EventTimeWindows(WindowAggregate):

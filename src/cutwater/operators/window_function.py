@@ -1,5 +1,6 @@
 """``k.window(...).reduce(fn)`` and ``.process(fn, schema)``: a function of the user gets the rows of a key and window."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -7,21 +8,19 @@ import numpy as np
 import pyarrow as pa
 
 from cutwater.flow.event_time import EventTime, Times
-from cutwater.flow.ids import CheckpointId
 from cutwater.flow.partitioning import by_number
-from cutwater.flow.watermarks import MAX_WATERMARK, MIN_WATERMARK, Milliseconds
+from cutwater.flow.watermarks import MAX_WATERMARK, Milliseconds
 from cutwater.functions import WindowProcess
-from cutwater.operators.keyed_process import key_schema, keys_of, opened_store
-from cutwater.operators.operator import Collector, Operator, OperatorContext, OperatorSnapshot
-from cutwater.operators.process import ContextFunction, FunctionInput, restored_watermark, stored_watermark
+from cutwater.operators.keyed_state import KeyedStateOperator, key_schema, keys_of
+from cutwater.operators.operator import Collector, Json, OperatorContext
+from cutwater.operators.process import ContextFunction, FunctionInput
+from cutwater.operators.stored_watermark import restored_watermark, stored_watermark
 from cutwater.operators.window_aggregate import LATE, WINDOW_END, WINDOW_START, moments, refuse_taken
 from cutwater.operators.window_calls import processed, reduced, with_own_sides
 from cutwater.operators.window_ends import WindowEnds
 from cutwater.operators.window_panes import is_over
 from cutwater.rows import Row, batch_of, rows_of
 from cutwater.schema import TIMESTAMP, SchemaLike
-from cutwater.state.backend import KeyedStateStore
-from cutwater.state.encoded_keys import plain
 from cutwater.state.key_index import KeyIndex
 from cutwater.state.tables import BucketTable
 from cutwater.windows import Windows
@@ -31,7 +30,7 @@ TABLE = "windows"
 KeyRows = Iterator[tuple[Any, list[Row]]]
 
 
-class WindowRows(Operator):
+class WindowRows(KeyedStateOperator):
     """Keeps the rows by pane and hands those of each key over when the window is told, in the order in which they came.
 
     ``time`` None: by the clock. Rows that change a window which was told already, within the allowed lateness, let it be told
@@ -43,7 +42,6 @@ class WindowRows(Operator):
         self._time = time
         self._ends = WindowEnds(windows, lateness)
         self.where = "window"
-        self._store: KeyedStateStore | None = None
 
     def describe(self) -> str:
         kind = "processing" if self._time is None else "event"
@@ -65,10 +63,9 @@ class WindowRows(Operator):
 
     def open(self, ctx: OperatorContext) -> None:
         self._now = ctx.now
-        self._store = opened_store(ctx)
-        self._table: BucketTable = self._store.buckets(TABLE, self._rows, self._keys, WINDOW_START)
-        restored = restored_watermark(ctx)
-        self._ends.reached = MIN_WATERMARK if restored is None else restored
+        self._open_store(ctx)
+        self._table: BucketTable = self.store.buckets(TABLE, self._rows, self._keys, WINDOW_START)
+        self._ends.reached = restored_watermark(ctx)
         for pane in self._table.buckets():
             self._ends.expect(pane)
 
@@ -132,7 +129,7 @@ class WindowRows(Operator):
     def _by_key(self, batches: Sequence[pa.RecordBatch], changed: Sequence[pa.RecordBatch]) -> KeyRows:
         if not batches:
             return
-        index = KeyIndex(pa.schema([field.with_type(plain(field.type)) for field in self._key_schema]))
+        index = KeyIndex(self._key_schema)
         for batch in changed:
             index.locate(batch.select(list(self._keys)).columns, batch.num_rows)
         whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)  # type: ignore[attr-defined]  # the stubs lack it
@@ -147,16 +144,11 @@ class WindowRows(Operator):
         for key, start, stop in zip(keys, starts.tolist(), [*starts.tolist()[1:], len(rows)], strict=True):
             yield key, rows[start:stop]
 
-    def _results_of(self, groups: KeyRows, end: Milliseconds, out: Collector) -> pa.RecordBatch:
-        raise NotImplementedError
+    @abstractmethod
+    def _results_of(self, groups: KeyRows, end: Milliseconds, out: Collector) -> pa.RecordBatch: ...
 
-    def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
-        assert self._store is not None
-        return OperatorSnapshot(inline=stored_watermark(self._ends.reached), tables=self._store.freeze())
-
-    def close(self) -> None:
-        if self._store is not None:
-            self._store.close()
+    def _inline(self) -> Json:
+        return stored_watermark(self._ends.reached)
 
 
 class WindowReduce(WindowRows):
@@ -225,9 +217,8 @@ class WindowProcessOperator(WindowRows):
         self._function.emit_sides(out)
         return batch_of(results, self._results, self.where)
 
-    def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
-        own = super().snapshot(checkpoint)
-        return OperatorSnapshot(inline=self._function.inline_with(own.inline), tables=own.tables)
+    def _inline(self) -> Json:
+        return self._function.inline_with(super()._inline())
 
     def close(self) -> None:
         try:

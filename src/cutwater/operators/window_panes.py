@@ -10,7 +10,7 @@ from cutwater.flow.event_time import EventTime, Times
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.watermarks import MIN_WATERMARK, Milliseconds
 from cutwater.operators.operator import Collector, Operator, OperatorContext, OperatorSnapshot
-from cutwater.operators.process import restored_watermark, stored_watermark
+from cutwater.operators.stored_watermark import restored_watermark, stored_watermark
 from cutwater.windows import Windows
 
 PANE = "$pane"
@@ -52,8 +52,7 @@ class AssignPanes(Operator):
     def open(self, ctx: OperatorContext) -> None:
         self.where = f"window {ctx.name!r} ({ctx.uid})"
         # Never behind what the receivers know: what is late there would be taken for in time here, and be lost.
-        restored = restored_watermark(ctx)
-        self._watermark = MIN_WATERMARK if restored is None else restored
+        self._watermark = restored_watermark(ctx)
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
         panes = self._windows.panes_of_times(self._time.of(batch, self.where))

@@ -13,7 +13,7 @@ from cutwater.flow.arrow import Array
 from cutwater.flow.columns import ALL_VALID, array_of_words, is_word, valid_of
 from cutwater.flow.hashing import hash_arrays, key_groups, unhash_words
 from cutwater.state import index_kernels as ix
-from cutwater.state.encoded_keys import decode, encode
+from cutwater.state.encoded_keys import decode, encode, plain
 from cutwater.state.pointers import address
 from cutwater.state.tables import Touched
 
@@ -86,8 +86,9 @@ class KeyIndex:
     """Belongs to one table. The parts double one after the other, not together: no single batch pays for all of them."""
 
     def __init__(self, keys: pa.Schema) -> None:
-        self.keys = keys
-        self._exact = is_exact(keys)
+        """Keys are kept and given back in the plain types of ``keys``."""
+        self.keys = pa.schema([field.with_type(plain(field.type)) for field in keys])
+        self._exact = is_exact(self.keys)
         self._state = np.zeros(ix.FIELDS, np.int64)
         self._state[ix.NULL_ROW] = -1
         self._parts = [np.zeros(2 * FIRST_SLOTS, np.uint64) for _ in range(ix.PARTS)]

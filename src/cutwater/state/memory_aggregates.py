@@ -13,7 +13,6 @@ from cutwater.errors import ConfigError, DataError
 from cutwater.flow.arrow import Array
 from cutwater.flow.columns import array_of_words, check_key_type, is_word, valid_of, words_of
 from cutwater.state import accumulator_kernels as ak
-from cutwater.state.encoded_keys import plain
 from cutwater.state.frozen import KEY_GROUP_COLUMN, FrozenTable
 from cutwater.state.index_kernels import CHUNK_ROWS
 from cutwater.state.key_index import AddressedChunks, FrozenKeys, KeyIndex
@@ -59,7 +58,7 @@ class MemoryAggregateTable:
         self._uid = uid
         self._columns = tuple(columns)
         self._max_parallelism = max_parallelism
-        self._index = KeyIndex(pa.schema([field.with_type(plain(field.type)) for field in keys]))
+        self._index = KeyIndex(keys)
         self._word_of = {c: i for i, c in enumerate(c for c, col in enumerate(columns) if fits_words(col.type))}
         self._width = 1 + len(self._word_of)
         self._words = AddressedChunks(self._width)

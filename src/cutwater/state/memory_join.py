@@ -10,7 +10,6 @@ from cutwater.flow.event_time import Times
 from cutwater.flow.partitioning import by_number
 from cutwater.state import chain_kernels as chains
 from cutwater.state.appended_rows import AppendedRows, FrozenBuckets, no_rows
-from cutwater.state.encoded_keys import plain
 from cutwater.state.frozen import KEY_GROUP_COLUMN, FrozenTable
 from cutwater.state.key_index import KeyIndex
 from cutwater.state.tables import JoinSide
@@ -78,8 +77,7 @@ class _Bucket:
     """Both sides share the index: a key that is asked for is one that is added too."""
 
     def __init__(self, sides: Sequence[JoinSide]) -> None:
-        keys = [sides[0].schema.field(name) for name in sides[0].keys]
-        self.index = KeyIndex(pa.schema([field.with_type(plain(field.type)) for field in keys]))
+        self.index = KeyIndex(pa.schema([sides[0].schema.field(name) for name in sides[0].keys]))
         self.sides = tuple(_Side(side.schema) for side in sides)
 
     def add(self, side: int, rows: pa.RecordBatch, ids: npt.NDArray[np.int32]) -> None:

@@ -1,0 +1,61 @@
+"""What operators with state by key share: their store, and the keys of a batch."""
+
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from typing import Any
+
+import pyarrow as pa
+
+from cutwater.flow.ids import CheckpointId
+from cutwater.operators.operator import Json, Operator, OperatorContext, OperatorSnapshot
+from cutwater.rows import key_values_of, row_type
+from cutwater.schema import require_columns
+from cutwater.state.backend import KeyedStateStore
+
+
+class KeyedStateOperator(Operator):
+    """Opens its store in ``open``; snapshots are the tables of it, and what ``_inline`` adds."""
+
+    _store: KeyedStateStore | None = None
+
+    def _open_store(self, ctx: OperatorContext) -> None:
+        self._store = opened_store(ctx)
+
+    @property
+    def store(self) -> KeyedStateStore:
+        assert self._store is not None, "open comes first"
+        return self._store
+
+    def _inline(self) -> Json:
+        """Small JSON beside the tables, or a function that gives it on the snapshot thread."""
+        return None
+
+    def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
+        return OperatorSnapshot(inline=self._inline(), tables=self.store.freeze())
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+
+
+def key_schema(schema: pa.Schema, keys: Sequence[str], where: str) -> pa.Schema:
+    """The key columns of ``schema``; SchemaError if one is missing."""
+    require_columns(schema, keys, where)
+    return pa.schema([schema.field(name) for name in keys])
+
+
+def keys_of(batch: pa.RecordBatch, keys: Sequence[str]) -> Iterable[Any]:
+    """Each row's key as state knows it and ``ctx.key`` shows it: the value, or a row when there are several columns."""
+    if len(keys) == 1:
+        return key_values_of(batch.column(keys[0]))
+    columns = zip(*[key_values_of(batch.column(name)) for name in keys], strict=True)
+    return map(tuple.__new__, repeat(row_type(tuple(keys))), columns)
+
+
+def opened_store(ctx: OperatorContext) -> KeyedStateStore:
+    """This operator's store, with what the restored checkpoint holds for it."""
+    store = ctx.backend.open(ctx.uid, ctx.key_groups, ctx.max_parallelism)
+    if ctx.restored is not None:
+        for table in ctx.restored.tables():
+            store.restore(table, ctx.restored.batches(table))
+    return store
