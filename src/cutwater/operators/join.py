@@ -14,6 +14,7 @@ from cutwater.flow.event_time import EventTime, Times
 from cutwater.flow.partitioning import by_number
 from cutwater.flow.watermarks import MIN_WATERMARK, Milliseconds
 from cutwater.operators.keyed_state import KeyedStateOperator
+from cutwater.operators.late_records import in_time
 from cutwater.operators.operator import Collector, Json, OperatorContext
 from cutwater.operators.stored_watermark import restored_watermark, stored_watermark
 from cutwater.state.frozen import refuse_reserved
@@ -134,10 +135,7 @@ class TimedJoin(EquiJoin):
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
         batch = self._with_key(batch, port)
         times = self._times[port].of(batch, self.where)
-        late = self._is_late(times)
-        if late.any():
-            out.emit_side(LATE[port], batch.filter(pa.array(late)))
-            batch, times = batch.filter(pa.array(~late)), times[~late]
+        batch, times = in_time(batch, times, self._is_late(times), lambda rows: out.emit_side(LATE[port], rows))
         if batch.num_rows:
             self._process_in_time(batch, times, port, out)
 

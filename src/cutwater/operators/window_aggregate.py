@@ -13,6 +13,7 @@ from cutwater.flow.partitioning import by_number
 from cutwater.flow.watermarks import MAX_WATERMARK, Milliseconds
 from cutwater.operators.accumulators import AccumulatorPlan, merge_of_partials, plan_aggregates, plan_partials
 from cutwater.operators.keyed_state import KeyedStateOperator
+from cutwater.operators.late_records import in_time
 from cutwater.operators.operator import Collector, Json, OperatorContext
 from cutwater.operators.stored_watermark import restored_watermark, stored_watermark
 from cutwater.operators.window_ends import WindowEnds
@@ -124,10 +125,8 @@ class EventTimeWindows(WindowAggregate):
         """The records that are not late, as partial rows."""
         panes = self._windows.panes_of_times(self._time.of(batch, self.where))
         late = is_over(self._windows, self._ends.lateness, panes, self._ends.reached)
-        if late.any():
-            out.emit_side(LATE, batch.filter(pa.array(late)))
-            batch, panes = batch.filter(pa.array(~late)), panes[~late]
-        return self._raw_plan.partial_rows(with_pane(batch, panes))
+        found = in_time(batch, panes, late, lambda rows: out.emit_side(LATE, rows))
+        return self._raw_plan.partial_rows(with_pane(*found))
 
     def _tell_again(self, end: Milliseconds, changed: Sequence[pa.RecordBatch], out: Collector) -> None:
         """The keys of ``changed`` only."""

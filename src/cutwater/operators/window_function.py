@@ -12,6 +12,7 @@ from cutwater.flow.partitioning import by_number
 from cutwater.flow.watermarks import MAX_WATERMARK, Milliseconds
 from cutwater.functions import WindowProcess
 from cutwater.operators.keyed_state import KeyedStateOperator, key_schema, keys_of
+from cutwater.operators.late_records import in_time
 from cutwater.operators.operator import Collector, Json, OperatorContext
 from cutwater.operators.process import ContextFunction, FunctionInput
 from cutwater.operators.stored_watermark import restored_watermark, stored_watermark
@@ -87,10 +88,7 @@ class WindowRows(KeyedStateOperator):
             return batch, windows.panes_of_times(np.full(batch.num_rows, now))
         panes = windows.panes_of_times(self._time.of(batch, self.where))
         late = is_over(windows, self._ends.lateness, panes, self._ends.reached)
-        if late.any():
-            out.emit_side(LATE, batch.filter(pa.array(late)))
-            batch, panes = batch.filter(pa.array(~late)), panes[~late]
-        return batch, panes
+        return in_time(batch, panes, late, lambda rows: out.emit_side(LATE, rows))
 
     def on_watermark(self, watermark: Milliseconds, out: Collector) -> Iterator[None]:
         if self._time is not None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 from cutwater.flow.event_time import EventTime, Times
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.watermarks import MIN_WATERMARK, Milliseconds
+from cutwater.operators.late_records import in_time
 from cutwater.operators.operator import Collector, Operator, OperatorContext, OperatorSnapshot
 from cutwater.operators.stored_watermark import restored_watermark, stored_watermark
 from cutwater.windows import Windows
@@ -57,10 +58,7 @@ class AssignPanes(Operator):
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
         panes = self._windows.panes_of_times(self._time.of(batch, self.where))
         late = is_over(self._windows, self._lateness, panes, self._watermark)
-        if late.any():
-            out.emit_side(DOUBTFUL, batch.filter(pa.array(late)))
-            batch, panes = batch.filter(pa.array(~late)), panes[~late]
-        out.emit(with_pane(batch, panes))
+        out.emit(with_pane(*in_time(batch, panes, late, lambda rows: out.emit_side(DOUBTFUL, rows))))
 
     def on_watermark(self, watermark: Milliseconds, out: Collector) -> Iterator[None]:
         self._watermark = max(watermark, self._watermark)
