@@ -8,7 +8,7 @@ Json = Any
 
 @dataclass(frozen=True, slots=True)
 class StoredTable:
-    """One state of one operator in one subtask: an Arrow IPC file (or, with memory storage, the bytes in the metadata)."""
+    """One state of one operator in one subtask: a file of Arrow IPC streams (with memory storage, bytes in the metadata)."""
 
     state: str
     file: str

@@ -1,6 +1,7 @@
 """State tables as files: written beside the running loop, read back by whoever owns their key groups.
 
-A table is an Arrow IPC file, uncompressed, so that a local one is memory-mapped and copied by nobody.
+A table is a file of Arrow IPC streams one behind the other, uncompressed, so that a local one is memory-mapped. The first has
+the schema of the table and no rows; the others have the rows, their integers as narrow as they are.
 """
 
 import io
@@ -10,10 +11,12 @@ from typing import IO, Any
 import pyarrow as pa
 
 from cutwater.checkpoint.checksum import checksum_of, new_checksum
+from cutwater.checkpoint.narrow_columns import narrowed, widened
 from cutwater.checkpoint.snapshot import StoredTable
 from cutwater.checkpoint.storage import CheckpointStorage
 from cutwater.checkpoint.verification import missing_file, wrong_checksum
 from cutwater.errors import DamagedCheckpoint, StorageError
+from cutwater.flow.arrow import Array
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state.frozen import KEY_GROUP_COLUMN, FrozenTable
 
@@ -101,31 +104,45 @@ def _from_storage(storage: CheckpointStorage, table: StoredTable) -> pa.Buffer:
 
 
 def _own_rows(content: pa.Buffer, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
-    with pa.ipc.open_file(pa.BufferReader(content)) as file:
-        column = file.schema.get_field_index(KEY_GROUP_COLUMN)
-        for number in range(file.num_record_batches):
-            batch = file.get_batch(number)
-            if column >= 0:
-                groups = batch.column(column).to_numpy(zero_copy_only=False)
-                own = (groups >= key_groups.first) & (groups <= key_groups.last)
-                batch = batch if own.all() else batch.filter(pa.array(own))
-            if batch.num_rows:
-                yield batch
+    source = pa.BufferReader(content)
+    with pa.ipc.open_stream(source) as stream:
+        schema = stream.schema
+        stream.read_all()  # nothing: it ends where the next one begins
+    column = schema.get_field_index(KEY_GROUP_COLUMN)
+    while source.tell() < content.size:
+        with pa.ipc.open_stream(source) as stream:
+            for batch in stream:
+                own = batch if column < 0 else _of_groups(batch, batch.column(column), key_groups)
+                if own.num_rows:
+                    yield widened(own, schema)
+
+
+def _of_groups(batch: pa.RecordBatch, column: Array, wanted: KeyGroupRange) -> pa.RecordBatch:
+    groups = column.to_numpy(zero_copy_only=False)
+    own = (groups >= wanted.first) & (groups <= wanted.last)
+    return batch if own.all() else batch.filter(pa.array(own))
 
 
 def _write(file: "_HashingFile", name: str, table: FrozenTable) -> StoredTable:
     rows, first, last = 0, _NO_GROUP, -1
-    with pa.ipc.new_file(pa.PythonFile(file, mode="w"), table.schema) as writer:
-        column = table.schema.get_field_index(KEY_GROUP_COLUMN)
-        for batch in table.batches():
-            if batch.num_rows == 0:
-                continue
-            writer.write_batch(batch)
-            rows += batch.num_rows
-            if column >= 0:
-                groups = batch.column(column).to_numpy(zero_copy_only=False)
-                lowest, highest = int(groups.min()), int(groups.max())
-                first, last = min(first, lowest), max(last, highest)
+    column = table.schema.get_field_index(KEY_GROUP_COLUMN)
+    sink = pa.PythonFile(file, mode="w")
+    writer = pa.ipc.new_stream(sink, table.schema)
+    schema = None
+    for batch in map(narrowed, table.batches()):
+        if batch.num_rows == 0:
+            continue
+        if batch.schema != schema:
+            writer.close()
+            schema = batch.schema
+            writer = pa.ipc.new_stream(sink, schema)
+        writer.write_batch(batch)
+        rows += batch.num_rows
+        if column >= 0:
+            groups = batch.column(column).to_numpy(zero_copy_only=False)
+            lowest, highest = int(groups.min()), int(groups.max())
+            first, last = min(first, lowest), max(last, highest)
+    writer.close()
     if last < first:  # the empty range says: no key groups
         first, last = 0, -1
     return StoredTable(table.name, name, rows, file.size, file.checksum(), first, last)

@@ -8,6 +8,8 @@ import numba
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_TYPES = ("boolean", "uint8", "int8", "int16", "int32", "int64", "uint64", "float64", "void")
+
 
 def kernel(*signatures: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Compile when the module is imported (or load from the cache), so that no subtask compiles while it runs.
@@ -28,7 +30,7 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _resolve(signature: str) -> object:
-    names = {name: getattr(numba.types, name) for name in ("uint8", "int32", "int64", "uint64", "float64", "void")}
+    names = {name: getattr(numba.types, name) for name in _TYPES}
     names["ro"] = lambda of: numba.types.Array(of, 1, "C", readonly=True)
     names["rw"] = lambda of: numba.types.Array(of, 1, "C")
     return eval(signature, {"__builtins__": {}}, names)

@@ -67,6 +67,36 @@ def test_a_table_is_read_back_with_its_key_groups(storage: CheckpointStorage) ->
     assert read(storage, [table]) == [{"word": f"w{g}", "n": g * 2, "key_group": g} for g in (5, 3, 90)]
 
 
+def test_integers_are_stored_as_narrow_as_they_are_and_read_back_as_declared(storage: CheckpointStorage) -> None:
+    schema = pa.schema([("key_group", pa.int32()), ("a", pa.int64()), ("b", pa.int32()), ("at", pa.timestamp("us"))])
+    edges = [0, 127, 128, -128, -129, 2**15 - 1, 2**15, -(2**15), 2**31 - 1, -(2**31)]
+    contents = [[small] for small in edges] + [[2**31, None], [-(2**63), 2**63 - 1], [None, 7]]
+    batches = [
+        pa.RecordBatch.from_arrays(
+            [pa.array([1] * len(each), pa.int32()), pa.array(each, pa.int64()),
+             pa.array([v and max(-(2**31), min(v, 2**31 - 1)) for v in each], pa.int32()),
+             pa.array([5] * len(each), pa.timestamp("us"))], schema=schema,
+        )
+        for each in contents
+    ]  # fmt: skip
+    table = write_table(storage, "n", Frozen("n", schema, [*batches, batches[0].slice(0, 1), batches[-1].slice(1)]))
+    restored = list(RestoredTables((), [table], ALL, storage=storage).batches("n"))
+    assert {batch.schema for batch in restored} == {schema}
+    for batch in restored:
+        batch.validate(full=True)
+    assert [value for batch in restored for value in batch["a"].to_pylist()] == [v for c in contents for v in c] + [
+        0,
+        7,
+    ]
+    assert [batch["b"].to_pylist() for batch in restored] == [batch["b"].to_pylist() for batch in batches] + [[0], [7]]
+
+
+def test_small_numbers_cost_few_bytes(storage: CheckpointStorage) -> None:
+    schema = pa.schema([("key_group", pa.int32()), ("n", pa.int64())])
+    rows = pa.record_batch([pa.array([9] * 100_000, pa.int32()), pa.array([1000] * 100_000, pa.int64())], schema=schema)
+    assert write_table(storage, "n", Frozen("n", schema, [rows])).size < 310_000
+
+
 def test_only_the_own_key_groups_are_read_from_all_parts(storage: CheckpointStorage) -> None:
     parts = [write_table(storage, "a", keyed([1, 40, 41], [2])), write_table(storage, "b", keyed([42, 80]))]
     assert [row["n"] for row in read(storage, parts, KeyGroupRange(40, 79))] == [80, 82, 84]
