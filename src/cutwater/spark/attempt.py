@@ -27,7 +27,7 @@ from cutwater.job.deployment import Deployment
 from cutwater.job.discovery import Discovery
 from cutwater.spark.blueprint import Blueprint, pack
 from cutwater.spark.exchange import chain_levels, run_pipelined
-from cutwater.spark.processes import confirm_dead, is_alive, is_here
+from cutwater.spark.processes import DeathWatch, confirm_dead
 from cutwater.spark.pulse import Pulse
 from cutwater.spark.settings import driver_addresses, wants_protected_network
 from cutwater.spark.spark_errors import cause_in, why_canceled
@@ -123,6 +123,7 @@ class SparkAttempt:
             log=events.log,
         )
         self._hellos: dict[SubtaskId, Hello] = {}
+        self._death_watch = DeathWatch()
         self.worker_starts = WorkerStarts(len(definition.plan.subtasks), time.monotonic())
         self._spark_error: Exception | None = None
         self._pulse = Pulse(LEASE_SECONDS)
@@ -159,6 +160,7 @@ class SparkAttempt:
         finally:
             self._storage_thread.finish(lambda: not finished or self._cancel.is_set())
             self._server.close()
+            self._death_watch.close()
 
     # --- the Spark job ------------------------------------------------------------------------------------------------
 
@@ -209,6 +211,7 @@ class SparkAttempt:
     def _greet(self, subtask: SubtaskId, hello: Hello) -> None:
         """Answered when all are here and written down: should this driver die, the next one knows whom to outlive (rule 30)."""
         self._hellos[subtask] = hello
+        self._death_watch.add(subtask, hello)
         if len(self._hellos) < len(self._definition.plan.subtasks):
             return
         workers = [asdict(each) for each in self._hellos.values()]
@@ -262,8 +265,8 @@ class SparkAttempt:
             how = f"ended itself: its lease ran out while this driver was frozen, for {frozen:.0f} s"
         dead = [
             f"{subtask}: its Python worker (pid {process.pid}) {how}"
-            for subtask, process in self._hellos.items()
-            if subtask not in self.driver.left and is_here(process) and not is_alive(process)
+            for subtask, process in self._death_watch.dead()
+            if subtask not in self.driver.left
         ]
         if dead:
             self.driver.fail(RootCause("; ".join(dead)))

@@ -1,7 +1,8 @@
-"""Making sure that the workers of an attempt are dead before the next one opens its sinks (rule 30)."""
+"""Noticing that a worker died; making sure that all are dead before the next attempt opens its sinks (rule 30)."""
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import time
@@ -27,6 +28,41 @@ def is_alive(process: Hello) -> bool:
 
 def is_here(process: Hello) -> bool:
     return process.host == socket.gethostname()
+
+
+class DeathWatch:
+    """Over the workers of this machine, for a loop that looks often: a process descriptor becomes readable when its process ends,
+    and one system call asks them all. Where there are none (another system, a strict sandbox) each process is looked at."""
+
+    def __init__(self) -> None:
+        self._descriptors: dict[int, tuple[SubtaskId, Hello]] = {}
+        self._poll = select.poll()
+        self._looked_at: list[tuple[SubtaskId, Hello]] = []
+
+    def add(self, subtask: SubtaskId, process: Hello) -> None:
+        if not is_here(process):
+            return
+        try:
+            descriptor = os.pidfd_open(process.pid)
+        except (AttributeError, OSError):
+            self._looked_at.append((subtask, process))
+            return
+        if not is_alive(process):  # before the descriptor was opened, which may be another's with its pid
+            os.close(descriptor)
+            self._looked_at.append((subtask, process))
+            return
+        self._descriptors[descriptor] = (subtask, process)
+        self._poll.register(descriptor, select.POLLIN)
+
+    def dead(self) -> list[tuple[SubtaskId, Hello]]:
+        ended = [self._descriptors[descriptor] for descriptor, _ in self._poll.poll(0)]
+        return ended + [each for each in self._looked_at if not is_alive(each[1])]
+
+    def close(self) -> None:
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors.clear()
+        self._poll = select.poll()
 
 
 def confirm_dead(

@@ -6,12 +6,14 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import psutil
+import pytest
 
 from cutwater.control.messages import Hello
 from cutwater.flow.ids import SubtaskId
-from cutwater.spark.processes import confirm_dead, is_alive
+from cutwater.spark.processes import DeathWatch, confirm_dead, is_alive
 
 STUBBORN = "import signal, sys, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
 WORKER = SubtaskId("sums", 1)
@@ -57,3 +59,43 @@ def test_a_worker_elsewhere_counts_as_dead_only_when_its_lease_has_run_out() -> 
     until = began + 0.3
     confirm_dead([(WORKER, Hello("another-host", 1, 0.0))], lambda _: until, print)
     assert time.monotonic() >= until
+
+
+@pytest.fixture(params=["descriptors", "without descriptors"])
+def death_watch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[DeathWatch]:
+    if request.param == "without descriptors":
+        monkeypatch.setattr(os, "pidfd_open", refuse)
+    watch = DeathWatch()
+    yield watch
+    watch.close()
+
+
+def refuse(pid: int) -> int:
+    raise PermissionError(pid)
+
+
+def test_a_death_is_noticed_before_anybody_reaps_the_process(death_watch: DeathWatch) -> None:
+    process, hello = start()
+    death_watch.add(WORKER, hello)
+    assert death_watch.dead() == []
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert death_watch.dead() == [(WORKER, hello)]
+    assert process.wait() == -signal.SIGKILL
+    assert death_watch.dead() == [(WORKER, hello)]
+
+
+def test_a_worker_that_had_died_before_it_was_watched_is_dead(death_watch: DeathWatch) -> None:
+    process, hello = start()
+    earlier = Hello(hello.host, hello.pid, hello.process_started - 100)
+    try:
+        death_watch.add(WORKER, earlier)
+        assert death_watch.dead() == [(WORKER, earlier)]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_workers_elsewhere_are_not_watched(death_watch: DeathWatch) -> None:
+    death_watch.add(WORKER, Hello("another-host", 1, 0.0))
+    assert death_watch.dead() == []
