@@ -11,6 +11,7 @@ import traceback
 
 import pyspark.daemon
 
+from cutwater.spark.freed_memory import keep_freed_memory
 from cutwater.state.kernels import warm_up
 
 for _heavy in (
@@ -40,6 +41,7 @@ _print_exc = traceback.print_exc
 
 if __name__ == "__main__":
     pyspark.daemon.traceback.print_exc = _print_unless_peer_left  # type: ignore[attr-defined]
+    keep_freed_memory()
     warm_up()
     gc.collect()
     gc.freeze()

@@ -31,6 +31,8 @@ class AddressedChunks:
         self._dtype = dtype
         self.arrays: list[npt.NDArray[Any]] = []
         self.addresses = np.zeros(16, np.int64)
+        self._spare: list[npt.NDArray[Any]] = []
+        """Arrays of snapshots that were read: fresh memory would have to be cleared by the kernel, page by page, first."""
 
     def add(self) -> None:
         self.arrays.append(np.zeros(self._shape, self._dtype))
@@ -40,8 +42,14 @@ class AddressedChunks:
 
     def replace(self, chunk: int) -> None:
         """Go on with a copy; whoever holds the old array keeps it as it is."""
-        self.arrays[chunk] = self.arrays[chunk].copy()
-        self.addresses[chunk] = address(self.arrays[chunk])
+        copy = self._spare.pop() if self._spare else np.empty(self._shape, self._dtype)
+        np.copyto(copy, self.arrays[chunk])
+        self.arrays[chunk] = copy
+        self.addresses[chunk] = address(copy)
+
+    def take_back(self, arrays: Sequence[npt.NDArray[Any]]) -> None:
+        """Arrays that were ours at one moment and that nobody reads any more, unless they still are ours. From any thread."""
+        self._spare.extend(old for old, own in zip(arrays, self.arrays, strict=False) if old is not own)
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,11 +99,10 @@ class MemoryAggregateTable:
 
     def freeze(self) -> FrozenTable:
         epoch = self._snapshots.freeze()
-        words = tuple(self._words.arrays)
         objects = {c: tuple(chunks.arrays) for c, chunks in self._objects.items()}
         return FrozenAggregates(
-            self.name, self.stored_schema, self._columns, self._index.freeze(), words, self._words.addresses.copy(),
-            self._word_of, objects, self._max_parallelism, self._snapshots, epoch,
+            self.name, self.stored_schema, self._columns, self._index.freeze(), self._words, tuple(self._words.arrays),
+            self._words.addresses.copy(), self._word_of, objects, self._max_parallelism, self._snapshots, epoch,
         )  # fmt: skip
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -234,6 +233,7 @@ class FrozenAggregates:
     schema: pa.Schema
     columns: tuple[Column, ...]
     keys: FrozenKeys
+    live: AddressedChunks
     words: Sequence[npt.NDArray[np.int64]]
     """Kept alive for the addresses."""
     addresses: npt.NDArray[np.int64]
@@ -251,4 +251,4 @@ class FrozenAggregates:
             yield pa.RecordBatch.from_arrays([*keys, *values, groups], schema=self.schema)
 
     def release(self) -> None:
-        self.snapshots.release(self.epoch)
+        self.snapshots.release(self.epoch, lambda: self.live.take_back(self.words))

@@ -1,6 +1,7 @@
 """Which freezes of a table are still being read."""
 
 import threading
+from collections.abc import Callable
 
 
 class Snapshots:
@@ -17,9 +18,13 @@ class Snapshots:
             self._alive.add(self.epoch)
             return self.epoch
 
-    def release(self, epoch: int) -> None:
+    def release(self, epoch: int, when_unread: Callable[[], None] = lambda: None) -> None:
+        """``when_unread`` is called if no other freeze is read, and before there is a new one."""
         with self._lock:
-            self._alive.discard(epoch)
+            if epoch in self._alive:
+                self._alive.remove(epoch)
+                if not self._alive:
+                    when_unread()
 
     @property
     def latest(self) -> int:
