@@ -23,6 +23,8 @@ from cutwater.state.frozen import KEY_GROUP_COLUMN, FrozenTable
 Json = Any
 
 _NO_GROUP = 1 << 31
+_BUFFER_BYTES = 1 << 20
+"""Written and hashed at once: each call waits for the interpreter, which the loop wants for itself."""
 
 
 def write_table(storage: CheckpointStorage, name: str, table: FrozenTable) -> StoredTable:
@@ -126,7 +128,7 @@ def _of_groups(batch: pa.RecordBatch, column: Array, wanted: KeyGroupRange) -> p
 def _write(file: "_HashingFile", name: str, table: FrozenTable) -> StoredTable:
     rows, first, last = 0, _NO_GROUP, -1
     column = table.schema.get_field_index(KEY_GROUP_COLUMN)
-    sink = pa.PythonFile(file, mode="w")
+    sink = pa.BufferedOutputStream(pa.PythonFile(file, mode="w"), _BUFFER_BYTES)
     writer = pa.ipc.new_stream(sink, table.schema)
     schema = None
     for batch in map(narrowed, table.batches()):
@@ -143,6 +145,7 @@ def _write(file: "_HashingFile", name: str, table: FrozenTable) -> StoredTable:
             lowest, highest = int(groups.min()), int(groups.max())
             first, last = min(first, lowest), max(last, highest)
     writer.close()
+    sink.flush()
     if last < first:  # the empty range says: no key groups
         first, last = 0, -1
     return StoredTable(table.name, name, rows, file.size, file.checksum(), first, last)

@@ -8,7 +8,7 @@ import numba
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_TYPES = ("boolean", "uint8", "int8", "int16", "int32", "int64", "uint64", "float64", "void")
+_TYPES = ("uint8", "int32", "int64", "uint64", "float64", "void")
 
 
 def kernel(*signatures: str) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -5,9 +5,10 @@ Who passes an address keeps the array behind it alive for the time of the call.
 
 from typing import Any
 
+import numba
 import numpy.typing as npt
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import types
+from numba import carray, types  # type: ignore[attr-defined]
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -57,3 +58,27 @@ def _prefetch(_context: Any, at: Any) -> Any:
 
 
 prefetch: Any = intrinsic(_prefetch)
+
+
+def _array_at(number_type: Any, bits: int) -> Any:
+    @intrinsic
+    def pointer(_context: Any, at: Any) -> Any:
+        def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            return builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
+
+        return types.CPointer(number_type)(types.int64), generate  # type: ignore[no-untyped-call]
+
+    to_pointer: Any = pointer
+
+    @numba.njit(nogil=True, inline="always")
+    def array_at(at, size):  # type: ignore[no-untyped-def]
+        return carray(to_pointer(at), (size,))
+
+    return array_at
+
+
+int64_at, int32_at, int16_at, int8_at = (
+    _array_at(number_type, bits)
+    for number_type, bits in ((types.int64, 64), (types.int32, 32), (types.int16, 16), (types.int8, 8))
+)
+"""Arrays by address: loops over them are vectorised, which loads and stores by address are not."""
