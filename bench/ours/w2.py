@@ -1,16 +1,13 @@
 """W2: word count in event-time windows: lines of ten words out of ten thousand, split, five seconds a window, a line a millisecond.
 
-As for the peers the lines are made on the way, as texts, and taken apart again. The first runs warm up; the clock runs around
-`execute`.
+As for the peers the lines are made on the way, as texts, and taken apart again.
 """
-
-import statistics
 
 import polars as pl
 
 import cutwater as cw
-from bench.ours.session import WARM_UPS, arguments, environment, scratch_folder, session, variant
-from bench.peers.measure import Meter, emit, note, quiet
+from bench.ours.session import arguments
+from bench.ours.throughput import measure
 
 WORDS = 10
 
@@ -36,35 +33,7 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--n", type=int, default=6_000_000)
     parser.add_argument("--reps", type=int, default=3)
-    wanted = parser.parse_args()
-
-    seconds, cpu, completed = [], [], 0
-    with session() as spark:
-        for number in range(WARM_UPS + wanted.reps):
-            quiet()
-            with scratch_folder() as folder:
-                env = environment(spark, wanted, folder, checkpoints=True)
-                counts(env, wanted.n)
-                with Meter() as meter:
-                    result = env.execute(f"w2-{number}", restore="fresh")
-            note(
-                f"  run {number}: {meter.wall:.2f} s, {wanted.n / meter.wall / 1e3:.0f} k lines/s, cpu {meter.cpu:.1f} s"
-            )
-            if number >= WARM_UPS:
-                seconds.append(meter.wall)
-                cpu.append(meter.cpu)
-                completed = max(completed, result.checkpoints)
-    emit(
-        "W2",
-        "cutwater",
-        variant(wanted),
-        n=wanted.n,
-        rec_per_s=int(wanted.n / statistics.median(seconds)),
-        best=int(wanted.n / min(seconds)),
-        worst=int(wanted.n / max(seconds)),
-        cpu_us_per_rec=statistics.median(cpu) / wanted.n * 1e6,
-        ck_completed=completed,
-    )
+    measure("W2", parser.parse_args(), counts)
 
 
 if __name__ == "__main__":

@@ -82,9 +82,7 @@ def _exactly(kind: type, numpy_kind: type) -> Admit:
 
 
 def _integers(data_type: pa.DataType) -> Admit:
-    signed = pa.types.is_signed_integer(data_type)
-    bits = data_type.bit_width
-    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+    low, high = _bounds(data_type)
 
     def admit(value: Any) -> Any:
         if type(value) is not int:
@@ -96,6 +94,11 @@ def _integers(data_type: pa.DataType) -> Admit:
         raise ValueError(f"allowed is {low} to {high}")
 
     return admit
+
+
+def _bounds(data_type: pa.DataType) -> tuple[int, int]:
+    bits = data_type.bit_width
+    return (-(1 << bits - 1), (1 << bits - 1) - 1) if pa.types.is_signed_integer(data_type) else (0, (1 << bits) - 1)
 
 
 def _floats(data_type: pa.DataType) -> Admit:
@@ -177,14 +180,41 @@ def _structs(data_type: pa.StructType) -> Admit:
     names = tuple(field.name for field in data_type)
     parts = [admission(field.type) for field in data_type]
     kind = row_type(names)
+    as_they_are = _all_plain(data_type)
 
     def admit(value: Any) -> Any:
-        if isinstance(value, Mapping):
+        if isinstance(value, tuple) and len(value) == len(names):
+            if as_they_are(*value):
+                return tuple.__new__(kind, value)
+        elif isinstance(value, Mapping):
             if value.keys() != set(names):
                 raise ValueError(f"the fields must be {', '.join(names)}")
             value = [value[name] for name in names]
-        elif not isinstance(value, tuple) or len(value) != len(names):
+        else:
             raise TypeError(f"a row, tuple or dict of {', '.join(names)} is needed")
         return tuple.__new__(kind, [None if v is None else part(v) for v, part in zip(value, parts, strict=True)])
 
     return admit
+
+
+def _all_plain(data_type: pa.StructType) -> Callable[..., bool]:
+    """Whether all these values can be kept without a change. Made of one expression: it is asked for each record."""
+    values = [f"v{i}" for i in range(len(data_type))]
+    tests = [f"({v} is None or {_plain_test(field.type, v)})" for v, field in zip(values, data_type, strict=True)]
+    names = {"__builtins__": {}, "type": type, "int": int, "float": float, "bool": bool, "str": str}
+    found: Callable[..., bool] = eval(f"lambda {', '.join(values)}: {' and '.join(tests) or True}", names)
+    return found
+
+
+def _plain_test(data_type: pa.DataType, value: str) -> str:
+    t = pa.types
+    if t.is_integer(data_type):
+        low, high = _bounds(data_type)
+        return f"type({value}) is int and {low} <= {value} <= {high}"
+    if t.is_float64(data_type):
+        return f"type({value}) is float and {value} == {value}"
+    if t.is_boolean(data_type):
+        return f"type({value}) is bool"
+    if t.is_string(data_type) or t.is_large_string(data_type):
+        return f"type({value}) is str and {value}.isascii()"
+    return "False"

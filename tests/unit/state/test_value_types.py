@@ -1,0 +1,47 @@
+"""A row that is kept as it is must be one that would have been admitted field by field, to the same values."""
+
+import datetime as dt
+import math
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutwater.state.value_types import admission
+
+FIELDS = {
+    "long": pa.int64(), "byte": pa.int8(), "unsigned": pa.uint16(), "double": pa.float64(), "float": pa.float32(),
+    "flag": pa.bool_(), "text": pa.string(), "raw": pa.binary(), "day": pa.date32(), "list": pa.list_(pa.int64()),
+}  # fmt: skip
+odd = st.sampled_from([None, True, 1, 1.5, math.nan, -0.0, 2**63, -129, "a", "ä", "\ud800", b"x", [1], np.int64(3),
+                       np.float32(0.1), np.True_, dt.date(2026, 1, 1), (1,)])  # fmt: skip
+
+
+def outcome(admit: Any, value: Any) -> Any:
+    try:
+        return repr(admit(value)), type(admit(value)).__name__
+    except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
+        return type(error).__name__
+
+
+@given(st.lists(st.sampled_from(sorted(FIELDS)), min_size=1, max_size=4, unique=True), st.data())
+def test_rows_are_admitted_as_their_fields_are(names: list[str], data: Any) -> None:
+    struct = pa.struct([(name, FIELDS[name]) for name in names])
+    values = tuple(data.draw(odd) for _ in names)
+    each = [outcome(lambda v, t=FIELDS[name]: None if v is None else admission(t)(v), v) for name, v in zip(names, values, strict=True)]  # fmt: skip  # noqa: E501
+    whole = outcome(admission(struct), values)
+    if all(isinstance(one, tuple) for one in each):
+        row = admission(struct)(values)
+        assert [(repr(v), type(v).__name__) for v in row] == each
+        assert type(row)._fields == tuple(names)
+    else:
+        assert isinstance(whole, str)
+
+
+def test_a_row_does_not_share_what_can_be_changed() -> None:
+    inner = [1]
+    kept = admission(pa.struct([("n", pa.int64()), ("l", pa.list_(pa.int64()))]))((1, inner))
+    inner.append(2)
+    assert kept.l == [1]
