@@ -130,6 +130,54 @@ W2 = Workload(
     (Figure("throughput", "lines/s", RATE, Better.HIGHER, TimesBestPeer(8), TimesBestPeer(20)),),
 )
 
+W3 = Workload(
+    "W3",
+    "a Python function for each record, with state by key, 1,000 keys",
+    (
+        Contestant("Cutwater, Memory", "ours", ("bench.ours.w3",), ("--n", "200000", "--reps", "1")),
+        Contestant(
+            "Bytewax",
+            "bytewax",
+            ("bytewax_bench.py", "w3", "--n", "1500000", "--reps", "1"),
+            ("--n", "200000"),
+            "no barrier: each worker snapshots by itself",
+        ),
+        Contestant(
+            "Spark SS, applyInPandasWithState",
+            "spark",
+            (SPARK, "w3", "--fn", "apply", "--batch", "100000", "--batches", "5", "--skip", "2"),
+            ("--batch", "50000", "--batches", "2", "--skip", "1"),
+            "commits with each batch, not every second",
+        ),
+        Contestant(
+            "PyFlink",
+            "flink",
+            (FLINK, "w3-ds", "--n", "200000", "--base", "1000", "--bundle", "100000", "--reps", "1"),
+            ("--n", "50000"),
+            "with bundles of 100,000 records, the fastest",
+        ),
+    ),
+    (Figure("throughput", "rec/s", RATE, Better.HIGHER, TimesBestPeer(1.2), TimesBestPeer(3)),),
+)
+
+W4 = Workload(
+    "W4",
+    "a full checkpoint of 1 M keys of 100 bytes, records coming at a steady rate",
+    (
+        Contestant("Cutwater, Memory", "ours", ("bench.ours.w4",), ("--seconds", "4", "--keys", "100000")),
+        Contestant(
+            "Flink SQL, heap",
+            "flink",
+            (FLINK, "w4", "--ckpt", "2s"),
+            ("--seconds", "15", "--skip", "8", "--keys", "100000"),
+        ),
+    ),
+    (
+        Figure("end to end", "ms", ("e2e_ms",), Better.LOWER, TimesBestPeer(4), TimesBestPeer(10)),
+        Figure("synchronous part", "ms", ("sync_ms",), Better.LOWER, Bound(10.0), Bound(2.0)),
+    ),
+)
+
 _QUICK_PAUSE = ("--warm-up", "5", "--window", "2", "--pairs", "1")
 
 PAUSE = Workload(
@@ -221,4 +269,4 @@ W6 = Workload(
     ),
 )
 
-WORKLOADS = {workload.id: workload for workload in (W1, W2, PAUSE, W5, W6)}
+WORKLOADS = {workload.id: workload for workload in (W1, W2, W3, W4, PAUSE, W5, W6)}

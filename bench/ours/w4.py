@@ -1,0 +1,62 @@
+"""W4: how long a checkpoint of a million keys takes, of about 100 bytes each: count, sum and the largest of texts of 80 letters.
+
+Records come at a steady rate, below what the job could take, and a checkpoint is asked for every other second once all keys are
+there. As for the peers: the median of those that completed.
+"""
+
+import statistics
+import time
+
+import polars as pl
+
+import cutwater as cw
+from bench.ours.session import arguments, environment, scratch_folder, session, spread_over_keys, variant
+from bench.peers.measure import emit
+from cutwater.checkpoint.statistics import CheckpointStatus
+
+
+def wide_totals(env: cw.Environment, keys: int, rate: int) -> None:
+    numbers = env.read(cw.sequence(None, rate=rate), uid="numbers")
+    drawn = numbers.select(k=spread_over_keys(keys), v=pl.col("value").hash(7) % 1_000_000_001)
+    texts = drawn.with_columns(v=pl.col("v").cast(pl.Int64), m=pl.col("v").cast(pl.String).str.pad_start(80, "x"))
+    wide = texts.key_by("k").agg(c=cw.count(), s=cw.sum("v"), m=cw.max("m")).uid("totals")
+    wide.write(cw.discard(), uid="dropped")
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--rate", type=int, default=300_000)
+    parser.add_argument("--seconds", type=float, default=20, help="of measuring, after all keys were seen")
+    wanted = parser.parse_args()
+    wanted.checkpoints = "1h"  # they are asked for
+    with session() as spark, scratch_folder() as folder:
+        env = environment(spark, wanted, folder)
+        wide_totals(env, wanted.keys, wanted.rate)
+        job = env.start("w4", restore="fresh")
+        while (
+            sum(each.records_in for each in job.trigger_checkpoint().subtasks if "totals" in each.vertex) < wanted.keys
+        ):
+            time.sleep(1)
+        until, taken = time.monotonic() + wanted.seconds, []
+        while time.monotonic() < until:
+            taken.append(job.trigger_checkpoint())
+            time.sleep(2)
+        job.cancel()
+        job.wait()
+    done = [info for info in taken if info.status is CheckpointStatus.COMPLETED]
+    emit(
+        "W4",
+        "cutwater",
+        variant(wanted),
+        completed=len(done),
+        e2e_ms=statistics.median(info.duration for info in done) * 1e3,
+        e2e_max_ms=max(info.duration for info in done) * 1e3,
+        state_mb=statistics.median(info.state_bytes for info in done) / 1e6,
+        sync_ms=statistics.median(info.sync_duration for info in done) * 1e3,
+        longest_sync_ms=max(info.sync_duration for info in done) * 1e3,
+        longest_gap_ms=max(each.longest_gap for info in done for each in info.subtasks) * 1e3,
+    )
+
+
+if __name__ == "__main__":
+    main()
