@@ -5,12 +5,17 @@ Records come out of order, but never behind the watermark: every result is deter
 Where what is told depends on when it is told (the clock, who has seen what), `told` adds it up to what does not.
 """
 
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
+import pyarrow as pa
 
 import cutwater as cw
 
@@ -18,13 +23,15 @@ BACKENDS: Mapping[str, cw.StateBackend] = {"memory": cw.Memory()}
 """Every backend that the pipeline is run on, by the name that tests give it. The one place to add one."""
 
 CUSTOMERS = 23
-PERIOD, SLIDING, SLIDE, SESSION_GAP, SHARED_WINDOW, NEAR = 1000, 1500, 500, 180, 100, 30
+PERIOD, SLIDING, SLIDE, SESSION_GAP, SHARED_WINDOW, NEAR = 1000, 1500, 500, 36, 100, 40
 """All in milliseconds."""
-AT_THE_END = 10**12
-"""Later than every record: what is set for it fires when all input has ended."""
+AT_THE_END = 10**9
+"""Later than every record, and earlier than every clock: event-time timers set for it fire when all input has ended."""
 RULES = [(customer, customer % 5 + 1) for customer in range(CUSTOMERS)]
 CLOCK_STEP = 50
 RESIDUES = 7
+NUMBER = pa.schema([pa.field("value", pa.int64(), nullable=False)])
+SPLITS, BATCH = 3, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +51,53 @@ class Payment:
     ts: int
 
 
+@dataclass(frozen=True)
+class Numbers(cw.Source):
+    """0 to ``count``, in three splits whatever the parallelism. With a ``gate``: slowly, and the last third only when it exists."""
+
+    count: int
+    gate: Path | None = None
+
+    schema = NUMBER
+
+    def splits(self) -> list[int]:
+        return list(range(SPLITS))
+
+    def open(self, split: int, position: int | None, ctx: Any) -> "NumbersReader":
+        return NumbersReader(self, split if position is None else position)
+
+
+class NumbersReader(cw.SplitReader):
+    def __init__(self, source: Numbers, first: int) -> None:
+        self._source = source
+        self._next = first
+
+    def next_batch(self, max_rows: int, timeout: timedelta) -> Any:
+        count, gate = self._source.count, self._source.gate
+        if self._next >= count:
+            return cw.END
+        if gate is not None:
+            time.sleep(timeout.total_seconds())
+            if self._next > count * 2 // 3 and not gate.exists():
+                return None
+        end = min(count, self._next + SPLITS * min(max_rows, BATCH))
+        values = np.arange(self._next, end, SPLITS)
+        self._next += SPLITS * len(values)
+        return pa.record_batch([pa.array(values)], schema=NUMBER)
+
+    def position(self) -> int:
+        return self._next
+
+
 # --- records: the same arithmetic for one number, and for columns ------------------------------------------------------
 
 
 def time_of(value: Any) -> Any:
-    """A record every 5 ms, up to 40 ms out of order, and a pause of 200 ms now and then, in which sessions end."""
-    return value * 5 - value * 7 % 5 * 10 + value // 100 * 200
+    """A record every millisecond, up to 8 ms out of order, and a pause of 40 ms now and then, in which sessions end."""
+    return value - value * 7 % 5 * 2 + value // 100 * 40
 
 
-OUT_OF_ORDER = "50ms"
+OUT_OF_ORDER = "10ms"
 
 
 def columns_of_orders() -> dict[str, pl.Expr]:
@@ -88,20 +133,26 @@ def payments(count: int) -> list[Payment]:
 
 
 class Ledger(cw.KeyedProcess):
-    """All five kinds of state by key: a row for each customer and period when it is over, and one at the end."""
+    """All five kinds of state by key, and timers of both kinds.
+
+    A row for each customer and period when it is over, and one at the end; beside them, whenever the clock says so, how many
+    orders of the customer came since the last time.
+    """
 
     schema = "customer long, at long, n long, ids long, highest long, total long, mean double"
+    by_the_clock = cw.SideOutput("by_the_clock", "customer long, n long, at_the_end boolean")
 
     highest = cw.ValueState("long", ttl="1 day")
     running = cw.ListState("struct<id:long,ts:long>")
     periods = cw.MapState("long", "long")
-    total = cw.ReducingState("long", lambda total, amount: total + amount)
+    untold = cw.ReducingState("long", lambda count, more: count + more)
     mean = cw.AggregatingState(
         "struct<n:long,total:long>",
         create=lambda: (0, 0),
         add=lambda sums, amount: (sums[0] + 1, sums[1] + amount),
         result=lambda sums: sums[1] / sums[0],
     )
+    total = cw.ReducingState("long", lambda total, amount: total + amount)
 
     def process(self, row: Any, ctx: Any) -> None:
         self.highest.value = max(self.highest.value or 0, row.amount)
@@ -110,37 +161,33 @@ class Ledger(cw.KeyedProcess):
         self.periods[end] = self.periods.get(end, 0) + 1
         self.total.add(row.amount)
         self.mean.add(row.amount)
+        self.untold.add(1)
         ctx.timers.event_time(end - 1)
         ctx.timers.event_time(AT_THE_END)
+        ctx.timers.processing_time(ctx.now // CLOCK_STEP * CLOCK_STEP + CLOCK_STEP)
 
     def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
         if timestamp == AT_THE_END:
+            self._tell_count(ctx, at_the_end=True)
             left = len(self.running) + len(self.periods)
             yield ctx.key, timestamp, left, 0, self.highest.value, self.total.value, self.mean.value
-            return
-        over = [each.id for each in self.running if each.ts <= timestamp]
-        rest = [each for each in self.running if each.ts > timestamp]
+        elif timestamp < AT_THE_END:
+            yield self._period_over(timestamp, ctx.key)
+        else:
+            self._tell_count(ctx, at_the_end=False)
+
+    def _period_over(self, last: int, customer: int | None) -> Any:
+        over = [each.id for each in self.running if each.ts <= last]
+        rest = [each for each in self.running if each.ts > last]
         self.running.clear()
         self.running.extend(rest)
-        yield ctx.key, timestamp, self.periods[timestamp + 1], sum(over), None, None, None
-        del self.periods[timestamp + 1]
+        count = self.periods[last + 1]
+        del self.periods[last + 1]
+        return customer, last, count, sum(over), None, None, None
 
-
-class ByTheClock(cw.KeyedProcess):
-    """How many orders of a customer came since they were last told of: a timer of the clock tells, and the end of input."""
-
-    schema = "customer long, n long, by_clock boolean"
-
-    untold = cw.ReducingState("long", lambda count, more: count + more)
-
-    def process(self, row: Any, ctx: Any) -> None:
-        self.untold.add(1)
-        ctx.timers.processing_time(ctx.now // CLOCK_STEP * CLOCK_STEP + CLOCK_STEP)
-        ctx.timers.event_time(AT_THE_END)
-
-    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
+    def _tell_count(self, ctx: Any, *, at_the_end: bool) -> None:
         if self.untold.value is not None:
-            yield ctx.key, self.untold.value, timestamp != AT_THE_END
+            ctx.emit(self.by_the_clock, (ctx.key, self.untold.value, at_the_end))
             self.untold.clear()
 
 
@@ -230,34 +277,45 @@ def summed(reduced: Any, row: Any) -> Any:
 # --- the pipeline --------------------------------------------------------------------------------------------------------
 
 
-def pipeline(env: cw.Environment, count: int, rate: float | None = None) -> None:
+STATE_AND_WINDOWS = frozenset({"ledger", "by_the_clock", "tumbling", "sliding", "session", "weighted", "numbered"})
+JOINS = frozenset({"all_pairs", "near_pairs", "window_pairs", "accounts"})
+ALL = STATE_AND_WINDOWS | JOINS | {"clock_windows"}
+
+
+def pipeline(env: cw.Environment, count: int, gate: Path | None = None, wanted: Set[str] = ALL) -> None:
     """Each result is collected under its name; the sources are ``orders``, ``payments`` and ``rules``."""
-    ordered = _read(env, "orders", count, rate, columns_of_orders())
-    paid = _read(env, "payments", count, rate, columns_of_payments())
-    rules = env.read(cw.from_rows(RULES, "customer long, factor long"), uid="rules", parallelism=1)
-    by_customer, by_payer = ordered.key_by("customer"), paid.key_by("payer")
-    shared = by_customer.window(cw.tumbling(f"{SHARED_WINDOW}ms"))
-    results = {
-        "ledger": by_customer.process(Ledger(), Ledger.schema),
-        "by_the_clock": by_customer.process(ByTheClock(), ByTheClock.schema),
-        "tumbling": by_customer.window(cw.tumbling(f"{PERIOD}ms")).agg(n=cw.count(), hi=cw.max("amount")),
-        "sliding": by_customer.window(cw.sliding(f"{SLIDING}ms", f"{SLIDE}ms")).reduce(summed),
-        "session": by_customer.window(cw.session(f"{SESSION_GAP}ms")).process(Visit(), Visit.schema),
-        "clock_windows": by_customer.window(cw.tumbling("200ms"), time="processing").agg(n=cw.count()),
-        "all_pairs": ordered.key_by("item").join(paid.key_by("thing")),
-        "near_pairs": by_customer.join(by_payer, within=f"{NEAR}ms"),
-        "window_pairs": shared.join(by_payer),
-        "accounts": by_customer.connect(by_payer).process(Accounts(), Accounts.schema),
-        "weighted": by_customer.connect(rules.broadcast()).process(Weighted(), Weighted.schema),
-        "numbered": ordered.rebalance().process(Numbered(), Numbered.schema),
-    }
+    ordered = _read(env, "orders", Numbers(count, gate), columns_of_orders())
+    by_customer = ordered.key_by("customer")
+    results: dict[str, cw.Stream] = {}
+    if wanted & STATE_AND_WINDOWS:
+        rules = env.read(cw.from_rows(RULES, "customer long, factor long"), uid="rules", parallelism=1)
+        ledger = by_customer.process(Ledger(), Ledger.schema).uid("ledger")
+        ledger.side_output("by_the_clock").collect("by_the_clock")
+        results |= {
+            "ledger": ledger,
+            "tumbling": by_customer.window(cw.tumbling(f"{PERIOD}ms")).agg(n=cw.count(), hi=cw.max("amount")),
+            "sliding": by_customer.window(cw.sliding(f"{SLIDING}ms", f"{SLIDE}ms")).reduce(summed),
+            "session": by_customer.window(cw.session(f"{SESSION_GAP}ms")).process(Visit(), Visit.schema),
+            "weighted": by_customer.connect(rules.broadcast()).process(Weighted(), Weighted.schema),
+            "numbered": ordered.process(Numbered(), Numbered.schema),
+        }
+    if wanted & JOINS:
+        paid = _read(env, "payments", Numbers(count, gate), columns_of_payments())
+        by_payer = paid.key_by("payer")
+        results |= {
+            "all_pairs": ordered.key_by("item").join(paid.key_by("thing")),
+            "near_pairs": by_customer.join(by_payer, within=f"{NEAR}ms"),
+            "window_pairs": by_customer.window(cw.tumbling(f"{SHARED_WINDOW}ms")).join(by_payer),
+            "accounts": by_customer.connect(by_payer).process(Accounts(), Accounts.schema),
+        }
+    if "clock_windows" in wanted:
+        results["clock_windows"] = by_customer.window(cw.tumbling("200ms"), time="processing").agg(n=cw.count())
     for name, stream in results.items():
         stream.uid(name).collect(name)
 
 
-def _read(env: cw.Environment, uid: str, count: int, rate: float | None, columns: dict[str, pl.Expr]) -> cw.Stream:
-    numbers = env.read(cw.sequence(count, rate=rate), uid=uid)
-    return numbers.select(**columns).with_timestamps("ts", out_of_orderness=OUT_OF_ORDER)
+def _read(env: cw.Environment, uid: str, numbers: Numbers, columns: dict[str, pl.Expr]) -> cw.Stream:
+    return env.read(numbers, uid=uid).select(**columns).with_timestamps("ts", out_of_orderness=OUT_OF_ORDER)
 
 
 # --- what came out, and what should have ---------------------------------------------------------------------------------
@@ -268,12 +326,13 @@ Told = dict[str, Counter[Any]]
 def told(rows: Mapping[str, Iterable[Any]]) -> Told:
     """How often each row came out, by result; what the clock or the parallelism parts is put together again."""
     found: Told = {name: Counter(map(_plain, rows[name])) for name in rows}
-    for name in ("by_the_clock", "clock_windows"):
+    for name in {"by_the_clock", "clock_windows"} & rows.keys():
         sums: Counter[Any] = Counter()
         for row in rows[name]:
             sums[row.customer] += row.n
         found[name] = sums
-    found["numbered"] = _numbering(list(rows["numbered"]))
+    if "numbered" in rows:
+        found["numbered"] = _numbering(list(rows["numbered"]))
     return found
 
 
@@ -411,7 +470,7 @@ def difference(found: Told, expected: Told) -> dict[str, str]:
     """For each result that is wrong, some of what is missing and of what is too much; empty: all is right."""
     return {
         name: f"missing {_some(expected[name] - found[name])}, too much {_some(found[name] - expected[name])}"
-        for name in expected
+        for name in found
         if found[name] != expected[name]
     }
 

@@ -59,5 +59,5 @@ def test_failures_change_nothing_wherever_they_come(backend: str, parallelism: i
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_timers_of_the_clock_fire_in_between_and_not_only_at_the_end(backend: str) -> None:
     got = _run(backend, 2, _failing(seed=3), seed=3)
-    assert any(row.by_clock for row in got["by_the_clock"])
+    assert not all(row.at_the_end for row in got["by_the_clock"])
     assert len({row.window_start for row in got["clock_windows"]}) > 1
