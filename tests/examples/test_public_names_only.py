@@ -1,6 +1,7 @@
 """Examples show what users can write: nothing of the inside."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -24,3 +25,8 @@ def imported(source: str) -> set[str]:
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_an_example_imports_only_what_is_promised(path: Path) -> None:
     assert imported(path.read_text()) <= PUBLIC
+
+
+def test_every_example_is_listed_and_every_listed_one_exists() -> None:
+    listed = set(re.findall(r"\]\((\w+\.py)\)", (EXAMPLES / "README.md").read_text()))
+    assert listed == {path.name for path in EXAMPLES.glob("*.py")}

@@ -1,0 +1,479 @@
+"""One pipeline with every kind of state, timer, window and join, and what a plain computation over all records makes of it.
+
+Orders and payments are numbers made into records by arithmetic, so that whoever computes the truth needs no input but a count.
+Records come out of order, but never behind the watermark: every result is determined, at any parallelism and over any failure.
+Where what is told depends on when it is told (the clock, who has seen what), `told` adds it up to what does not.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+import cutwater as cw
+
+BACKENDS: Mapping[str, cw.StateBackend] = {"memory": cw.Memory()}
+"""Every backend that the pipeline is run on, by the name that tests give it. The one place to add one."""
+
+CUSTOMERS = 23
+PERIOD, SLIDING, SLIDE, SESSION_GAP, SHARED_WINDOW, NEAR = 1000, 1500, 500, 36, 100, 40
+"""All in milliseconds."""
+AT_THE_END = 10**9
+"""Later than every record, and earlier than every clock: event-time timers set for it fire when all input has ended."""
+RULES = [(customer, customer % 5 + 1) for customer in range(CUSTOMERS)]
+CLOCK_STEP = 50
+RESIDUES = 7
+NUMBER = pa.schema([pa.field("value", pa.int64(), nullable=False)])
+SPLITS, BATCH = 3, 200
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    id: int
+    customer: int | None
+    item: int
+    amount: int
+    ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Payment:
+    number: int
+    payer: int | None
+    thing: int
+    ts: int
+
+
+@dataclass(frozen=True)
+class Numbers(cw.Source):
+    """0 to ``count``, in three splits whatever the parallelism. With a ``gate``: slowly, and the last third only when it exists."""
+
+    count: int
+    gate: Path | None = None
+
+    schema = NUMBER
+
+    def splits(self) -> list[int]:
+        return list(range(SPLITS))
+
+    def open(self, split: int, position: int | None, ctx: Any) -> "NumbersReader":
+        return NumbersReader(self, split if position is None else position)
+
+
+class NumbersReader(cw.SplitReader):
+    def __init__(self, source: Numbers, first: int) -> None:
+        self._source = source
+        self._next = first
+
+    def next_batch(self, max_rows: int, timeout: timedelta) -> Any:
+        count, gate = self._source.count, self._source.gate
+        if self._next >= count:
+            return cw.END
+        if gate is not None:
+            time.sleep(timeout.total_seconds())
+            if self._next > count * 2 // 3 and not gate.exists():
+                return None
+        end = min(count, self._next + SPLITS * min(max_rows, BATCH))
+        values = np.arange(self._next, end, SPLITS)
+        self._next += SPLITS * len(values)
+        return pa.record_batch([pa.array(values)], schema=NUMBER)
+
+    def position(self) -> int:
+        return self._next
+
+
+# --- records: the same arithmetic for one number, and for columns ------------------------------------------------------
+
+
+def time_of(value: Any) -> Any:
+    """A record every millisecond, up to 8 ms out of order, and a pause of 40 ms now and then, in which sessions end."""
+    return value - value * 7 % 5 * 2 + value // 100 * 40
+
+
+OUT_OF_ORDER = "10ms"
+
+
+def columns_of_orders() -> dict[str, pl.Expr]:
+    value = pl.col("value")
+    return {
+        "id": value,
+        "customer": pl.when(value % 50 != 7).then(value * 7 % CUSTOMERS),
+        "item": value // 2,
+        "amount": value * value % 101,
+        "ts": time_of(value),
+    }
+
+
+def columns_of_payments() -> dict[str, pl.Expr]:
+    value = pl.col("value")
+    return {
+        "number": value,
+        "payer": pl.when(value % 40 != 3).then(value * 5 % CUSTOMERS),
+        "thing": value // 3,
+        "ts": time_of(value) + 3,
+    }
+
+
+def orders(count: int) -> list[Order]:
+    return [Order(n, n * 7 % CUSTOMERS if n % 50 != 7 else None, n // 2, n * n % 101, time_of(n)) for n in range(count)]
+
+
+def payments(count: int) -> list[Payment]:
+    return [Payment(n, n * 5 % CUSTOMERS if n % 40 != 3 else None, n // 3, time_of(n) + 3) for n in range(count)]
+
+
+# --- functions -----------------------------------------------------------------------------------------------------------
+
+
+class Ledger(cw.KeyedProcess):
+    """All five kinds of state by key, and timers of both kinds.
+
+    A row for each customer and period when it is over, and one at the end; beside them, whenever the clock says so, how many
+    orders of the customer came since the last time.
+    """
+
+    schema = "customer long, at long, n long, ids long, highest long, total long, mean double"
+    by_the_clock = cw.SideOutput("by_the_clock", "customer long, n long, at_the_end boolean")
+
+    highest = cw.ValueState("long", ttl="1 day")
+    running = cw.ListState("struct<id:long,ts:long>")
+    periods = cw.MapState("long", "long")
+    untold = cw.ReducingState("long", lambda count, more: count + more)
+    mean = cw.AggregatingState(
+        "struct<n:long,total:long>",
+        create=lambda: (0, 0),
+        add=lambda sums, amount: (sums[0] + 1, sums[1] + amount),
+        result=lambda sums: sums[1] / sums[0],
+    )
+    total = cw.ReducingState("long", lambda total, amount: total + amount)
+
+    def process(self, row: Any, ctx: Any) -> None:
+        self.highest.value = max(self.highest.value or 0, row.amount)
+        end = row.ts // PERIOD * PERIOD + PERIOD
+        self.running.append((row.id, row.ts))
+        self.periods[end] = self.periods.get(end, 0) + 1
+        self.total.add(row.amount)
+        self.mean.add(row.amount)
+        self.untold.add(1)
+        ctx.timers.event_time(end - 1)
+        ctx.timers.event_time(AT_THE_END)
+        ctx.timers.processing_time(ctx.now // CLOCK_STEP * CLOCK_STEP + CLOCK_STEP)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
+        if timestamp == AT_THE_END:
+            self._tell_count(ctx, at_the_end=True)
+            left = len(self.running) + len(self.periods)
+            yield ctx.key, timestamp, left, 0, self.highest.value, self.total.value, self.mean.value
+        elif timestamp < AT_THE_END:
+            yield self._period_over(timestamp, ctx.key)
+        else:
+            self._tell_count(ctx, at_the_end=False)
+
+    def _period_over(self, last: int, customer: int | None) -> Any:
+        over = [each.id for each in self.running if each.ts <= last]
+        rest = [each for each in self.running if each.ts > last]
+        self.running.clear()
+        self.running.extend(rest)
+        count = self.periods[last + 1]
+        del self.periods[last + 1]
+        return customer, last, count, sum(over), None, None, None
+
+    def _tell_count(self, ctx: Any, *, at_the_end: bool) -> None:
+        if self.untold.value is not None:
+            ctx.emit(self.by_the_clock, (ctx.key, self.untold.value, at_the_end))
+            self.untold.clear()
+
+
+class Visit(cw.WindowProcess):
+    schema = "customer long, n long, amount long"
+
+    def process(self, rows: list[Any], ctx: Any) -> Iterator[Any]:
+        yield ctx.key, len(rows), sum(row.amount for row in rows)
+
+
+class Accounts(cw.CoProcess):
+    """Orders and payments of a customer in each period, told when it is over."""
+
+    schema = "customer long, period long, orders long, payments long"
+
+    periods = cw.MapState("long", "struct<orders:long,payments:long>")
+
+    def process_left(self, row: Any, ctx: Any) -> None:
+        self._add(row.ts, ctx, 1, 0)
+
+    def process_right(self, row: Any, ctx: Any) -> None:
+        self._add(row.ts, ctx, 0, 1)
+
+    def _add(self, ts: int, ctx: Any, orders: int, payments: int) -> None:
+        period = ts // PERIOD * PERIOD
+        before = self.periods.get(period, (0, 0))
+        self.periods[period] = (before[0] + orders, before[1] + payments)
+        ctx.timers.event_time(period + PERIOD - 1)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
+        period = timestamp + 1 - PERIOD
+        yield ctx.key, period, *self.periods[period]
+        del self.periods[period]
+
+
+class Weighted(cw.BroadcastProcess):
+    """Amounts by the factor of their customer. Rules have no time, so no timer fires before the last of them is known."""
+
+    schema = "id long, weighted long"
+
+    factors = cw.BroadcastState("long", "long")
+    waiting = cw.ListState("struct<id:long,amount:long>")
+
+    def process(self, row: Any, ctx: Any) -> None:
+        self.waiting.append((row.id, row.amount))
+        ctx.timers.event_time(row.ts // PERIOD * PERIOD + PERIOD)
+
+    def process_broadcast(self, row: Any, ctx: Any) -> None:
+        self.factors[row.customer] = row.factor
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
+        factor = 0 if ctx.key is None else self.factors[ctx.key]
+        for each in self.waiting:
+            yield each.id, each.amount * factor
+        self.waiting.clear()
+
+
+class Numbered(cw.Process):
+    """Numbers the orders that each subtask sees, and tells of each residue that it had not seen yet."""
+
+    schema = "subtask long, number long, new long"
+
+    numbers = cw.ListOperatorState("long")
+    seen = cw.UnionOperatorState("long")
+
+    def process(self, row: Any, ctx: Any) -> Iterator[Any]:
+        number = sum(self.numbers) + 1
+        self.numbers.clear()
+        self.numbers.append(number)
+        residue = row.id % RESIDUES
+        new = residue not in self.seen
+        if new:
+            self.seen.append(residue)
+        yield ctx.subtask, number, residue if new else None
+
+
+def summed(reduced: Any, row: Any) -> Any:
+    return (
+        reduced.id + row.id,
+        row.customer,
+        max(reduced.item, row.item),
+        reduced.amount + row.amount,
+        max(reduced.ts, row.ts),
+    )
+
+
+# --- the pipeline --------------------------------------------------------------------------------------------------------
+
+
+STATE_AND_WINDOWS = frozenset({"ledger", "by_the_clock", "tumbling", "sliding", "session", "weighted", "numbered"})
+JOINS = frozenset({"all_pairs", "near_pairs", "window_pairs", "accounts"})
+ALL = STATE_AND_WINDOWS | JOINS | {"clock_windows"}
+
+
+def pipeline(env: cw.Environment, count: int, gate: Path | None = None, wanted: Set[str] = ALL) -> None:
+    """Each result is collected under its name; the sources are ``orders``, ``payments`` and ``rules``."""
+    ordered = _read(env, "orders", Numbers(count, gate), columns_of_orders())
+    by_customer = ordered.key_by("customer")
+    results: dict[str, cw.Stream] = {}
+    if wanted & STATE_AND_WINDOWS:
+        rules = env.read(cw.from_rows(RULES, "customer long, factor long"), uid="rules", parallelism=1)
+        ledger = by_customer.process(Ledger(), Ledger.schema).uid("ledger")
+        ledger.side_output("by_the_clock").collect("by_the_clock")
+        results |= {
+            "ledger": ledger,
+            "tumbling": by_customer.window(cw.tumbling(f"{PERIOD}ms")).agg(n=cw.count(), hi=cw.max("amount")),
+            "sliding": by_customer.window(cw.sliding(f"{SLIDING}ms", f"{SLIDE}ms")).reduce(summed),
+            "session": by_customer.window(cw.session(f"{SESSION_GAP}ms")).process(Visit(), Visit.schema),
+            "weighted": by_customer.connect(rules.broadcast()).process(Weighted(), Weighted.schema),
+            "numbered": ordered.process(Numbered(), Numbered.schema),
+        }
+    if wanted & JOINS:
+        paid = _read(env, "payments", Numbers(count, gate), columns_of_payments())
+        by_payer = paid.key_by("payer")
+        results |= {
+            "all_pairs": ordered.key_by("item").join(paid.key_by("thing")),
+            "near_pairs": by_customer.join(by_payer, within=f"{NEAR}ms"),
+            "window_pairs": by_customer.window(cw.tumbling(f"{SHARED_WINDOW}ms")).join(by_payer),
+            "accounts": by_customer.connect(by_payer).process(Accounts(), Accounts.schema),
+        }
+    if "clock_windows" in wanted:
+        results["clock_windows"] = by_customer.window(cw.tumbling("200ms"), time="processing").agg(n=cw.count())
+    for name, stream in results.items():
+        stream.uid(name).collect(name)
+
+
+def _read(env: cw.Environment, uid: str, numbers: Numbers, columns: dict[str, pl.Expr]) -> cw.Stream:
+    return env.read(numbers, uid=uid).select(**columns).with_timestamps("ts", out_of_orderness=OUT_OF_ORDER)
+
+
+# --- what came out, and what should have ---------------------------------------------------------------------------------
+
+Told = dict[str, Counter[Any]]
+
+
+def told(rows: Mapping[str, Iterable[Any]]) -> Told:
+    """How often each row came out, by result; what the clock or the parallelism parts is put together again."""
+    found: Told = {name: Counter(map(_plain, rows[name])) for name in rows}
+    for name in {"by_the_clock", "clock_windows"} & rows.keys():
+        sums: Counter[Any] = Counter()
+        for row in rows[name]:
+            sums[row.customer] += row.n
+        found[name] = sums
+    if "numbered" in rows:
+        found["numbered"] = _numbering(list(rows["numbered"]))
+    return found
+
+
+def _plain(row: Any) -> tuple[Any, ...]:
+    """Times of windows in milliseconds."""
+    return tuple(round(value.timestamp() * 1000) if hasattr(value, "timestamp") else value for value in row)
+
+
+def _numbering(rows: list[Any]) -> Counter[Any]:
+    """Of each subtask: numbers from 1 on without a gap, and no residue twice."""
+    highest: dict[int, int] = {}
+    for row in rows:
+        highest[row.subtask] = max(highest.get(row.subtask, 0), row.number)
+    new = [(row.subtask, row.new) for row in rows if row.new is not None]
+    return Counter(
+        {
+            "rows": len(rows),
+            "different": len({(row.subtask, row.number) for row in rows}),
+            "highest": sum(highest.values()),
+            "residues": len({residue for _, residue in new}),
+            "residues told twice": len(new) - len(set(new)),
+        }
+    )
+
+
+def truth(count: int) -> Told:
+    """The same of ``count`` orders and payments, from one look at all of them."""
+    ordered, paid = orders(count), payments(count)
+    per_customer: Counter[Any] = Counter(order.customer for order in ordered)
+    return {
+        "ledger": _ledger(ordered),
+        "by_the_clock": per_customer,
+        "tumbling": Counter(
+            (customer, start, end, len(rows), max(row.amount for row in rows))
+            for (customer, start, end), rows in _windows(ordered, PERIOD, PERIOD).items()
+        ),
+        "sliding": Counter(
+            (
+                sum(row.id for row in rows),
+                customer,
+                max(row.item for row in rows),
+                sum(row.amount for row in rows),
+                max(row.ts for row in rows),
+                start,
+                end,
+            )
+            for (customer, start, end), rows in _windows(ordered, SLIDING, SLIDE).items()
+        ),
+        "session": _sessions(ordered),
+        "clock_windows": per_customer,
+        "all_pairs": Counter(
+            (a.item, a.id, a.customer, a.amount, a.ts, b.number, b.payer, b.ts)
+            for a, b in _pairs(ordered, paid, lambda order: order.item, lambda payment: payment.thing)
+        ),
+        "near_pairs": Counter(
+            (a.customer, a.id, a.item, a.amount, a.ts, b.number, b.thing, b.ts)
+            for a, b in _pairs_of_customers(ordered, paid)
+            if abs(a.ts - b.ts) <= NEAR
+        ),
+        "window_pairs": Counter(
+            (a.customer, start, start + SHARED_WINDOW, a.id, a.item, a.amount, a.ts, b.number, b.thing, b.ts)
+            for a, b in _pairs_of_customers(ordered, paid)
+            if (start := a.ts // SHARED_WINDOW * SHARED_WINDOW) == b.ts // SHARED_WINDOW * SHARED_WINDOW
+        ),
+        "accounts": _accounts(ordered, paid),
+        "weighted": Counter((order.id, order.amount * dict(RULES).get(order.customer, 0)) for order in ordered),
+        "numbered": Counter(
+            {"rows": count, "different": count, "highest": count, "residues": RESIDUES, "residues told twice": 0}
+        ),
+    }
+
+
+def _by(records: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, list[Any]]:
+    found: dict[Any, list[Any]] = {}
+    for record in records:
+        found.setdefault(key(record), []).append(record)
+    return found
+
+
+def _windows(ordered: list[Order], size: int, slide: int) -> dict[tuple[Any, int, int], list[Order]]:
+    placed = [
+        ((order.customer, start, start + size), order)
+        for order in ordered
+        for start in range((order.ts - size) // slide * slide + slide, order.ts + 1, slide)
+    ]
+    return {key: [order for _, order in found] for key, found in _by(placed, lambda each: each[0]).items()}
+
+
+def _ledger(ordered: list[Order]) -> Counter[Any]:
+    periods = Counter(
+        (customer, end - 1, len(rows), sum(row.id for row in rows), None, None, None)
+        for (customer, _, end), rows in _windows(ordered, PERIOD, PERIOD).items()
+    )
+    ends = Counter(
+        (customer, AT_THE_END, 0, 0, max(amounts), sum(amounts), sum(amounts) / len(amounts))
+        for customer, rows in _by(ordered, lambda order: order.customer).items()
+        for amounts in [[row.amount for row in rows]]
+    )
+    return periods + ends
+
+
+def _sessions(ordered: list[Order]) -> Counter[Any]:
+    found: Counter[Any] = Counter()
+    for customer, rows in _by(sorted(ordered, key=lambda order: order.ts), lambda order: order.customer).items():
+        sessions = [[rows[0]]]
+        for row in rows[1:]:
+            if row.ts - sessions[-1][-1].ts > SESSION_GAP:
+                sessions.append([])
+            sessions[-1].append(row)
+        for each in sessions:
+            amount = sum(row.amount for row in each)
+            found[customer, len(each), amount, each[0].ts, each[-1].ts + SESSION_GAP] += 1
+    return found
+
+
+def _pairs(
+    left: list[Order], right: list[Payment], left_key: Callable[[Order], Any], right_key: Callable[[Payment], Any]
+) -> Iterator[tuple[Order, Payment]]:
+    """As in SQL, a null is equal to nothing."""
+    partners = _by(right, right_key)
+    return ((a, b) for a in left if left_key(a) is not None for b in partners.get(left_key(a), ()))
+
+
+def _pairs_of_customers(left: list[Order], right: list[Payment]) -> Iterator[tuple[Order, Payment]]:
+    return _pairs(left, right, lambda order: order.customer, lambda payment: payment.payer)
+
+
+def _accounts(ordered: list[Order], paid: list[Payment]) -> Counter[Any]:
+    left = Counter((order.customer, order.ts // PERIOD * PERIOD) for order in ordered)
+    right = Counter((payment.payer, payment.ts // PERIOD * PERIOD) for payment in paid)
+    return Counter((*key, left[key], right[key]) for key in left | right)
+
+
+def difference(found: Told, expected: Told) -> dict[str, str]:
+    """For each result that is wrong, some of what is missing and of what is too much; empty: all is right."""
+    return {
+        name: f"missing {_some(expected[name] - found[name])}, too much {_some(found[name] - expected[name])}"
+        for name in found
+        if found[name] != expected[name]
+    }
+
+
+def _some(rows: Counter[Any]) -> str:
+    return f"{sum(rows.values())} {list(rows)[:3]}"
