@@ -26,6 +26,8 @@ Layer = dict[Any, Any]
 class MemoryRowTable:
     """Implements ``RowTable``. A freeze starts a new top layer; once no snapshot is read, layers are merged step by step."""
 
+    holds_whole_rows = False
+
     def __init__(self, uid: str, name: str, keys: pa.Schema, value: pa.DataType, max_parallelism: int) -> None:
         for field in keys:
             check_key_type(field.name, field.type)
