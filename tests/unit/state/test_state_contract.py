@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +23,12 @@ from cutwater.testing.state_contract import Check
 @pytest.mark.parametrize("check", STATE_CHECKS, ids=lambda check: check.__name__)
 def test_memory(check: Check) -> None:
     check(cw.Memory())
+
+
+@pytest.mark.parametrize("cache", [1, 4000, "64MB"], ids=["nothing cached", "a little cached", "all cached"])
+@pytest.mark.parametrize("check", STATE_CHECKS, ids=lambda check: check.__name__)
+def test_rocksdb(check: Check, cache: int | str, tmp_path: Path) -> None:
+    check(cw.RocksDB(cache=cache, local_directories=[str(tmp_path)]))
 
 
 @dataclass(frozen=True)
