@@ -44,7 +44,7 @@ class Database:
 
     def family(self, name: str) -> "Family":
         created = self._database.create_column_family(name, self._options())
-        without_log = rocksdict.WriteOptions()
+        without_log: Any = rocksdict.WriteOptions()  # its stubs have a method where there is an attribute
         without_log.disable_wal = True
         created.set_write_options(without_log)
         self._families.append(created)
