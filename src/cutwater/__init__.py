@@ -42,6 +42,7 @@ from cutwater.state.backend import StateBackend
 from cutwater.state.descriptors import AggregatingState, ListState, MapState, ReducingState, ValueState
 from cutwater.state.memory import Memory
 from cutwater.state.operator_states import BroadcastState, ListOperatorState, UnionOperatorState
+from cutwater.state.rocksdb import RocksDB
 from cutwater.stream import Stream
 from cutwater.windowed_stream import WindowedStream
 from cutwater.windows import session, sliding, tumbling
@@ -50,7 +51,7 @@ __all__ = [
     "END", "AggregatingState", "BroadcastProcess", "BroadcastState", "CheckpointInfo", "Checkpointing", "CoProcess",
     "CommitLost", "ConfigError", "ConnectedStreams", "CutwaterError", "DamagedCheckpoint", "DataError", "Environment",
     "Job", "JobFailed", "JobResult", "KeyedProcess", "KeyedStream", "ListOperatorState", "ListState", "MapState", "Memory",
-    "PlanError", "Process", "ReducingState", "RestoreError", "SchemaError", "SideOutput", "Source", "SplitReader",
+    "PlanError", "Process", "ReducingState", "RestoreError", "RocksDB", "SchemaError", "SideOutput", "Source", "SplitReader",
     "StateBackend", "StorageError", "StorageInUse", "Stream", "TwoPhaseCommitSink", "UnionOperatorState", "UserCodeError",
     "ValueState", "WindowProcess", "WindowedStream", "check_session", "count", "csv_files", "csv_sink", "discard",
     "exponential_delay", "failure_rate", "first", "fixed_delay", "from_rows", "json_files", "json_sink", "last", "max",

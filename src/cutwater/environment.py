@@ -78,7 +78,7 @@ class Environment:
                 f"state_backend={state_backend!r} is the class, not a setting: write cw.{state_backend.__name__}()."
             )
         if state_backend is not None and not isinstance(state_backend, StateBackend):
-            raise ConfigError(f"state_backend={state_backend!r}: pass cw.Memory().")
+            raise ConfigError(f"state_backend={state_backend!r}: pass cw.Memory() or cw.RocksDB().")
         self.state_backend: StateBackend = state_backend or Memory()
         if restart is not None and (isinstance(restart, type) or not is_strategy(restart)):
             raise ConfigError(f"restart={restart!r}: pass cw.fixed_delay(...), cw.no_restart() or another strategy.")

@@ -71,7 +71,7 @@ def nested(s: cw.Stream) -> cw.Stream:
         (lambda: cw.Environment(max_parallelism="many"), "max_parallelism='many': a whole number"),
         (lambda: cw.Environment(parallelism=8, max_parallelism=4), "parallelism=8 is higher than max_parallelism=4"),
         (lambda: cw.Environment(checkpointing="10s"), "checkpointing='10s': pass cw.Checkpointing(...) or None."),
-        (lambda: cw.Environment(state_backend="rocksdb"), "state_backend='rocksdb': pass cw.Memory()"),
+        (lambda: cw.Environment(state_backend="rocksdb"), "state_backend='rocksdb': pass cw.Memory() or cw.RocksDB()"),
         (lambda: cw.Environment(restart=3), "restart=3: pass cw.fixed_delay(...)"),
         (
             lambda: cw.Environment(restart=HalfAStrategy()),

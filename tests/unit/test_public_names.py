@@ -15,6 +15,7 @@ ENVIRONMENT = [
     "Checkpointing",
     "memory_storage",
     "Memory",
+    "RocksDB",
     "StateBackend",
     "spark_conf",
     "check_session",

@@ -45,6 +45,8 @@ class ObjectChunks:
 class MemoryAggregateTable:
     """Implements ``AggregateTable``."""
 
+    holds_whole_rows = False
+
     def __init__(self, uid: str, name: str, keys: pa.Schema, columns: Sequence[Column], max_parallelism: int) -> None:
         for field in keys:
             check_key_type(field.name, field.type)

@@ -12,6 +12,8 @@ from cutwater.state.frozen import KEY_GROUP_COLUMN, FrozenTable
 class MemoryBuckets:
     """Implements ``BucketTable``."""
 
+    holds_whole_rows = True
+
     def __init__(self, name: str, schema: pa.Schema, keys: Sequence[str], bucket: str, max_parallelism: int) -> None:
         self.name = name
         self._schema = schema

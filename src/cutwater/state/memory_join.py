@@ -20,6 +20,8 @@ FIRST_KEYS = 64
 class MemoryJoinSide:
     """One side as a table of the store: what is frozen and restored. Implements what ``MemoryStore`` asks of its tables."""
 
+    holds_whole_rows = True
+
     def __init__(self, join: "MemoryJoin", side: int, name: str) -> None:
         self.name = name
         self._join = join

@@ -23,6 +23,8 @@ MOST_BATCHES = 32
 class MemoryPanes:
     """Implements ``PaneTable``."""
 
+    holds_whole_rows = False
+
     def __init__(
         self,
         uid: str,

@@ -1,7 +1,8 @@
 """The table of the Memory backend for row functions: Python values in layered dicts."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from cutwater.state.snapshots import Snapshots
 FROZEN_BATCH_ROWS = 4096
 MERGE_STEP = 8192
 _MISSING = object()
-_GONE = object()
+GONE = object()
 """In a layer: deleted, whatever the layers below say."""
 
 Layer = dict[Any, Any]
@@ -26,20 +27,20 @@ Layer = dict[Any, Any]
 class MemoryRowTable:
     """Implements ``RowTable``. A freeze starts a new top layer; once no snapshot is read, layers are merged step by step."""
 
+    holds_whole_rows = False
+
     def __init__(self, uid: str, name: str, keys: pa.Schema, value: pa.DataType, max_parallelism: int) -> None:
         for field in keys:
             check_key_type(field.name, field.type)
         self.name = name
-        self._uid = uid
         self.key_columns = tuple(keys.names)
-        self._single = len(keys) == 1
         column = name
         while column in (*keys.names, KEY_GROUP_COLUMN):
             column += "_"
         self.stored_schema = pa.schema(
             [*keys, pa.field(column, value), pa.field(KEY_GROUP_COLUMN, pa.int32(), nullable=False)]
         )
-        self._max_parallelism = max_parallelism
+        self.form = RowForm(uid, name, self.stored_schema, max_parallelism)
         self._top: Layer = {}
         self._below: tuple[Layer, ...] = ()
         """Newest first; never written while a snapshot is read."""
@@ -54,7 +55,7 @@ class MemoryRowTable:
                     break
             else:
                 return None
-        return None if value is _GONE else value
+        return None if value is GONE else value
 
     def put(self, key: Any, value: Any) -> None:
         self._top[key] = value
@@ -65,34 +66,30 @@ class MemoryRowTable:
             value = self.get(key)
             if value is not None:
                 value = self._top[key] = copy(value)
-        return None if value is _GONE else value
+        return None if value is GONE else value
 
     def delete(self, key: Any) -> None:
         if self._below:
-            self._top[key] = _GONE
+            self._top[key] = GONE
         else:
             self._top.pop(key, None)
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        return _items((self._top, *self._below))
+        return newest_items((self._top, *self._below))
 
     def freeze(self) -> FrozenTable:
         if self._top:
             self._below = (self._top, *self._below)
             self._top = {}
         epoch = self._snapshots.freeze()
-        return FrozenRows(
-            self._uid, self.name, self.stored_schema, self._below, self._single, self._max_parallelism,
-            self._snapshots, epoch,
-        )  # fmt: skip
+        return FrozenRows(self.form, self._below, self._snapshots, epoch)
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Put rows back as a frozen table gave them."""
         for batch in batches:
             *names, value, _ = self.stored_schema.names
-            keys = [key_values_of(batch.column(name)) for name in names]
-            values = values_of(batch.column(value))
-            self._top.update(zip(keys[0] if self._single else zip(*keys, strict=True), values, strict=True))
+            keys = self.form.keys_of([batch.column(name) for name in names])
+            self._top.update(zip(keys, values_of(batch.column(value)), strict=True))
 
     def tend(self) -> None:
         """Merge a bounded part of the oldest layer that is not the base into the base."""
@@ -103,7 +100,7 @@ class MemoryRowTable:
         # In proportion to its size, so that a loop that keeps writing to the top layer does not outrun the merge.
         for _ in range(min(len(above), MERGE_STEP + len(above) // 16)):
             key, value = above.popitem()
-            if value is _GONE:
+            if value is GONE:
                 base.pop(key, None)
             else:
                 base[key] = value
@@ -115,54 +112,69 @@ class MemoryRowTable:
             self._below = (*self._below[:-2], base)
 
 
-def _items(layers: tuple[Layer, ...]) -> Iterator[tuple[Any, Any]]:
+def newest_items(layers: tuple[Layer, ...]) -> Iterator[tuple[Any, Any]]:
     """Of each key the newest value."""
     for depth, layer in enumerate(layers):
         newer = layers[:depth]
         for key, value in layer.items():
-            if value is not _GONE and not any(key in other for other in newer):
+            if value is not GONE and not any(key in other for other in newer):
                 yield key, value
 
 
 @dataclass(frozen=True, slots=True)
-class FrozenRows:
-    """Implements ``FrozenTable``: values become columns here, on the snapshot thread, a few thousand at a time."""
+class RowForm:
+    """Keys and values as the columns in which they are stored."""
 
     uid: str
     name: str
     schema: pa.Schema
-    layers: tuple[Layer, ...]
-    single: bool
     max_parallelism: int
-    snapshots: Snapshots
-    epoch: int
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        keys: list[Any] = []
-        values: list[Any] = []
-        for key, value in _items(self.layers):
-            keys.append(key)
-            values.append(value)
-            if len(keys) == FROZEN_BATCH_ROWS:
-                yield self._batch(keys, values)
-                keys, values = [], []
-        if keys:
-            yield self._batch(keys, values)
+    def batches(self, items: Iterable[tuple[Any, Any]]) -> Iterator[pa.RecordBatch]:
+        rest = iter(items)
+        while part := list(islice(rest, FROZEN_BATCH_ROWS)):
+            yield self.batch([key for key, _ in part], [value for _, value in part])
 
-    def release(self) -> None:
-        self.snapshots.release(self.epoch)
-
-    def _batch(self, keys: list[Any], values: list[Any]) -> pa.RecordBatch:
+    def batch(self, keys: list[Any], values: list[Any]) -> pa.RecordBatch:
         types = [field.type for field in self.schema]
-        columns = [keys] if self.single else list(zip(*keys, strict=True))
+        columns = [keys] if len(types) == 3 else list(zip(*keys, strict=True))
         arrays = [self._array(list(column), kind) for column, kind in zip(columns, types[:-2], strict=True)]
         groups = key_groups(hash_arrays(arrays, len(keys)), self.max_parallelism)
         return pa.RecordBatch.from_arrays(
             [*arrays, self._array(values, types[-2]), pa.array(groups)], schema=self.schema
         )
 
+    def keys_of(self, columns: Sequence[Array]) -> list[Any]:
+        """Key columns as the keys that functions know."""
+        keys = [key_values_of(column) for column in columns]
+        return keys[0] if len(keys) == 1 else list(zip(*keys, strict=True))
+
     def _array(self, values: list[Any], data_type: pa.DataType) -> Array:
         try:
             return pa.array(values, data_type)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise DataError(f"{self.uid}: state {self.name!r} holds a value that is no {data_type}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenRows:
+    """Implements ``FrozenTable``: values become columns here, on the snapshot thread, a few thousand at a time."""
+
+    form: RowForm
+    layers: tuple[Layer, ...]
+    snapshots: Snapshots
+    epoch: int
+
+    @property
+    def name(self) -> str:
+        return self.form.name
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.form.schema
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        return self.form.batches(newest_items(self.layers))
+
+    def release(self) -> None:
+        self.snapshots.release(self.epoch)

@@ -6,5 +6,6 @@ chooses. May import everything but ``spark`` and ``cli``.
 
 from cutwater.testing.run import run
 from cutwater.testing.script import ADVANCE, CHECKPOINT, FAIL, TRIGGER, script
+from cutwater.testing.state_contract import STATE_CHECKS, check_state_backend
 
-__all__ = ["ADVANCE", "CHECKPOINT", "FAIL", "TRIGGER", "run", "script"]
+__all__ = ["ADVANCE", "CHECKPOINT", "FAIL", "STATE_CHECKS", "TRIGGER", "check_state_backend", "run", "script"]

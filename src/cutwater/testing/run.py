@@ -20,6 +20,7 @@ from cutwater.flow.ids import SubtaskId
 from cutwater.operators.collect import CollectOperator
 from cutwater.pipeline import checked_parallelism, to_graph
 from cutwater.rows import rows_of
+from cutwater.state.backend import StateBackend
 from cutwater.subtask.failure import failed
 from cutwater.testing.clock import ManualClock
 from cutwater.testing.script import Advance, Checkpoint, Fail, Playback, Script, ScriptedSource, Trigger
@@ -34,17 +35,26 @@ def run(
     *,
     parallelism: int = 1,
     environment: Environment | None = None,
+    state_backend: StateBackend | None = None,
     choose: Choose = first,
 ) -> dict[str, list[Any]]:
     """Run ``pipeline(env)`` to the end of its input; the rows that each sink got, by its uid.
 
     ``inputs`` replaces sources by uid: a list of rows, or a ``script``. Sinks are replaced by lists; what a FAIL undoes is
     not in them, just as uncommitted output is not seen. Checkpoints are taken where the script says so, and at the end.
-    A failure of the pipeline raises JobFailed, whose first line is what a run on Spark would say.
+    A failure of the pipeline raises JobFailed, whose first line is what a run on Spark would say. ``state_backend`` is for
+    the environment that is made here; one that is given has its own.
     """
     width = checked_parallelism(parallelism)
     _check(inputs, environment, choose)
-    env = Environment(parallelism=width, checkpointing=None) if environment is None else environment
+    if environment is None:
+        env = Environment(parallelism=width, checkpointing=None, state_backend=state_backend)
+    elif state_backend is None:
+        env = environment
+    else:
+        raise ConfigError(
+            "run() got environment and state_backend: give the environment the backend, and leave it out here."
+        )
     _check_pipeline(pipeline, env)
     if env.checkpointing is None:
         env.checkpointing = Checkpointing(_NEVER, storage=memory_storage("1GB"))

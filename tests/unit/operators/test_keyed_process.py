@@ -21,12 +21,24 @@ from cutwater.operators.process import FunctionInput
 from cutwater.operators.timers import MOST_IN_A_ROW
 from cutwater.rows import Row, batch_of
 from cutwater.schema import arrow_schema
+from cutwater.state.backend import StateBackend
 from cutwater.state.descriptors import ListState, MapState, ValueState
 from cutwater.state.memory import Memory
+from cutwater.state.rocksdb import RocksDB
 from tests.unit.operators.collecting import Collected, NoDriver, after
 
 WORDS = arrow_schema("word string, n long")
 EVENTS = arrow_schema("user string, ts timestamp")
+
+
+@pytest.fixture(scope="module", autouse=True, params=[Memory(), RocksDB(cache=1)], ids=["memory", "rocksdb"])
+def _backend(request: pytest.FixtureRequest) -> None:
+    """Every test here runs on each of them."""
+    Chosen.backend = request.param
+
+
+class Chosen:
+    backend: StateBackend
 
 
 class Stored:
@@ -80,7 +92,7 @@ class Harness:
                 attempt=1,
                 incarnation="1f3a",
                 key_groups=KeyGroupRange(*groups),
-                backend=Memory(),
+                backend=Chosen.backend,
                 now=lambda: 1000,
                 driver=NoDriver(),
                 restored=restored,

@@ -8,6 +8,7 @@ import pytest
 
 from cutwater.errors import ConfigError, DataError, RestoreError, SchemaError
 from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.state.backend import KeyedStateStore, StateBackend
 from cutwater.state.descriptors import (
     AggregatingState,
     BoundStates,
@@ -18,10 +19,21 @@ from cutwater.state.descriptors import (
     bind_states,
     declared_states,
 )
-from cutwater.state.memory import Memory, MemoryStore
+from cutwater.state.memory import Memory
+from cutwater.state.rocksdb import RocksDB
 
 KEYS = pa.schema([("user", pa.string())])
 ALL_GROUPS = KeyGroupRange(0, 127)
+
+
+@pytest.fixture(scope="module", autouse=True, params=[Memory(), RocksDB(cache=1)], ids=["memory", "rocksdb"])
+def _backend(request: pytest.FixtureRequest) -> None:
+    """Every test here runs on each of them."""
+    Chosen.backend = request.param
+
+
+class Chosen:
+    backend: StateBackend
 
 
 class Clock:
@@ -52,11 +64,11 @@ class Expiring:
     entries = MapState("string", "int", ttl="1s")
 
 
-def open_store(groups: KeyGroupRange = ALL_GROUPS) -> MemoryStore:
-    return Memory().open("uid", groups, 128)
+def open_store(groups: KeyGroupRange = ALL_GROUPS) -> KeyedStateStore:
+    return Chosen.backend.open("uid", groups, 128)
 
 
-def bound(function: Any, store: MemoryStore | None = None, clock: Clock | None = None) -> BoundStates:
+def bound(function: Any, store: KeyedStateStore | None = None, clock: Clock | None = None) -> BoundStates:
     states = bind_states(function, store or open_store(), "my-uid", KEYS, clock or Clock())
     states.key = "ann"
     return states
@@ -341,7 +353,7 @@ def test_expired_keys_are_dropped_by_tending_also_after_a_restore() -> None:
     assert sum(batch.num_rows for batch in fresh.freeze()[0].batches()) == 0
 
 
-def kept(store: MemoryStore, name: str) -> list[Any]:
+def kept(store: KeyedStateStore, name: str) -> list[Any]:
     (table,) = [table for table in store.freeze() if table.name == name]
     found = [row[name] for batch in table.batches() for row in batch.to_pylist()]
     table.release()

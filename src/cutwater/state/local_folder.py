@@ -1,0 +1,57 @@
+"""Folders on the worker's disk that live as long as their owner, and are removed by the next one if it died."""
+
+import fcntl
+import os
+import shutil
+import uuid
+import weakref
+from pathlib import Path
+
+_LOCK = ".lock"
+
+
+class LocalFolder:
+    """A new empty folder below ``parent``. Its lock file stands beside it, made and locked before it: what is not locked has
+    no owner any more, however that one ended, and is swept when the next folder is made."""
+
+    def __init__(self, parent: str) -> None:
+        Path(parent).mkdir(parents=True, exist_ok=True)
+        sweep(parent)
+        self.path = os.path.join(parent, uuid.uuid4().hex)
+        self._close = weakref.finalize(self, _remove, self.path, _locked(self.path + _LOCK))
+        os.mkdir(self.path, 0o700)
+
+    def close(self) -> None:
+        """Remove it; also done when the owner is forgotten, and at the end of the process."""
+        self._close()
+
+
+def sweep(parent: str) -> None:
+    """Remove what dead owners left."""
+    for lock in Path(parent).glob(f"*{_LOCK}"):
+        try:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            continue
+        _remove(str(lock).removesuffix(_LOCK), descriptor)
+
+
+def _locked(path: str) -> int:
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        # A sweep may have come between the two lines above: then this is a file without a name.
+        if os.fstat(descriptor).st_nlink:
+            return descriptor
+        os.close(descriptor)
+
+
+def _remove(path: str, descriptor: int) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    Path(path + _LOCK).unlink(missing_ok=True)
+    os.close(descriptor)

@@ -1,0 +1,200 @@
+"""The table of the RocksDB backend for row functions: Python values that changed in layered dicts, all others in RocksDB.
+
+A freeze starts a new top layer, as in the Memory backend. The layers below are written to RocksDB step by step, after each
+batch of records, and what was read or written lately is kept beside.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from cutwater.rows import values_of
+from cutwater.state.cache_share import CacheShare
+from cutwater.state.frozen import FrozenTable
+from cutwater.state.memory_rows import GONE, Layer, MemoryRowTable, RowForm, newest_items
+from cutwater.state.rocksdb_aggregates import READ_ROWS
+from cutwater.state.rocksdb_database import Entry, Family
+from cutwater.state.rocksdb_keys import key_columns, stored_keys
+from cutwater.state.row_codec import RowCodec
+
+WRITE_STEP = 2048
+_MISSING = object()
+_OBJECT_OVERHEAD = 4
+"""How much larger Python's objects are than their bytes, roughly."""
+
+
+class RocksDBRowTable:
+    """Implements ``RowTable``."""
+
+    holds_whole_rows = False
+
+    def __init__(
+        self,
+        uid: str,
+        name: str,
+        keys: pa.Schema,
+        value: pa.DataType,
+        max_parallelism: int,
+        family: Family,
+        share: CacheShare,
+    ) -> None:
+        in_memory = MemoryRowTable(uid, name, keys, value, max_parallelism)
+        self.name = name
+        self.key_columns = in_memory.key_columns
+        self.stored_schema = in_memory.stored_schema
+        self._form = in_memory.form
+        self._codec = RowCodec(pa.schema([self.stored_schema.field(len(keys))]))
+        self._family = family
+        self._share = share
+        share.join()
+        self._entry_bytes = 256.0
+        """What an entry was seen to take, in memory."""
+        self._top: Layer = {}
+        self._below: tuple[Layer, ...] = ()
+        """Newest first; never changed. Written from the last one on."""
+        self._writing: Iterator[tuple[Any, Any]] | None = None
+        """What of the last layer is not written yet."""
+        self._recent: Layer = {}
+        """As in RocksDB. A snapshot may see these values."""
+
+    def get(self, key: Any) -> Any:
+        for layer in (self._top, *self._below, self._recent):
+            value = layer.get(key, _MISSING)
+            if value is not _MISSING:
+                return None if value is GONE else value
+        if self._family.is_empty:
+            return None
+        return self._read(key)
+
+    def put(self, key: Any, value: Any) -> None:
+        self._top[key] = value
+
+    def own(self, key: Any, copy: Callable[[Any], Any]) -> Any:
+        value = self._top.get(key, _MISSING)
+        if value is _MISSING:
+            value = self.get(key)
+            if value is not None:
+                value = self._top[key] = copy(value)
+        return None if value is GONE else value
+
+    def delete(self, key: Any) -> None:
+        self._top[key] = GONE
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        layers = (self._top, *self._below)
+        yield from newest_items(layers)
+        for batch in _stored_batches(self._form, self._codec, self._family.cut(), layers):
+            *keys, values, _ = batch.columns
+            yield from zip(self._form.keys_of(keys), values_of(values), strict=True)
+
+    def freeze(self) -> FrozenTable:
+        self._seal()
+        return FrozenRocksDBRows(self._form, self._codec, self._family.cut(), self._below)
+
+    def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Columns to columns: nothing becomes a Python value before it is asked for."""
+        for batch in batches:
+            if batch.num_rows:
+                self._write(batch)
+
+    def tend(self) -> None:
+        """Write a bounded part of what is to be written; more only if it would not fit into memory."""
+        if len(self._top) * self._entry_bytes > self._share.bytes / 2:
+            self._seal()
+        while self._below:
+            self._write_step()
+            if sum(map(len, self._below)) * self._entry_bytes <= self._share.bytes:
+                return
+
+    def _write_step(self) -> None:
+        """A part of the oldest layer; it goes when all of it is written."""
+        if self._writing is None:
+            self._writing = iter(self._below[-1].items())
+        part = list(islice(self._writing, WRITE_STEP))
+        for batch in self._form.batches((key, value) for key, value in part if value is not GONE):
+            self._write(batch)
+        gone = [key for key, value in part if value is GONE]
+        if gone:
+            self._family.write((), self._stored_keys(gone))
+        self._keep(part)
+        if len(part) < WRITE_STEP:
+            self._below = self._below[:-1]
+            self._writing = None
+
+    def _seal(self) -> None:
+        if self._top:
+            self._below = (self._top, *self._below)
+            self._top = {}
+
+    def _read(self, key: Any) -> Any:
+        [found] = self._family.get(self._stored_keys([key]))
+        if found is None:
+            return None
+        [value] = values_of(self._codec.decode([found])[0])
+        self._keep([(key, value)])
+        return value
+
+    def _keep(self, part: list[tuple[Any, Any]]) -> None:
+        for key, value in part:
+            self._recent.pop(key, None)
+            if value is not GONE:
+                self._recent[key] = value
+        surplus = len(self._recent) - int(self._share.bytes / 2 / self._entry_bytes)
+        for key in list(islice(self._recent, max(surplus, 0))):
+            del self._recent[key]
+
+    def _stored_keys(self, keys: list[Any]) -> list[bytes]:
+        *columns, _, groups = self._form.batch(keys, [None] * len(keys)).columns
+        return stored_keys(columns, groups.to_numpy())
+
+    def _write(self, batch: pa.RecordBatch) -> None:
+        *columns, values, groups = batch.columns
+        keys = stored_keys(columns, groups.to_numpy())
+        encoded = self._codec.encode([values], batch.num_rows)
+        seen = _OBJECT_OVERHEAD * (sum(map(len, keys)) + sum(map(len, encoded))) / batch.num_rows
+        self._entry_bytes += (seen - self._entry_bytes) / 2
+        self._family.write(zip(keys, encoded, strict=True))
+
+
+def _stored_batches(
+    form: RowForm, codec: RowCodec, stored: Iterator[Entry], layers: tuple[Layer, ...]
+) -> Iterator[pa.RecordBatch]:
+    """What RocksDB has under keys that no layer knows."""
+    key_schema = pa.schema([form.schema.field(i) for i in range(len(form.schema) - 2)])
+    while read := list(islice(stored, READ_ROWS)):
+        columns, groups = key_columns([key for key, _ in read], key_schema)
+        values = codec.decode([value for _, value in read])
+        batch = pa.RecordBatch.from_arrays([*columns, *values, groups], schema=form.schema)
+        if layers:
+            alone = [not any(key in layer for layer in layers) for key in form.keys_of(columns)]
+            batch = batch.filter(pa.array(alone))
+        if batch.num_rows:
+            yield batch
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenRocksDBRows:
+    """Implements ``FrozenTable``."""
+
+    form: RowForm
+    codec: RowCodec
+    stored: Iterator[Entry]
+    layers: tuple[Layer, ...]
+
+    @property
+    def name(self) -> str:
+        return self.form.name
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.form.schema
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        yield from self.form.batches(newest_items(self.layers))
+        yield from _stored_batches(self.form, self.codec, self.stored, self.layers)
+
+    def release(self) -> None:
+        """The layers are never changed, and the cut goes with this object."""

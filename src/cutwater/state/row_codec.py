@@ -1,0 +1,107 @@
+"""Rows of typed columns as bytes, one value each, and back: exactly what went in, and nothing that could run.
+
+Numbers and times first (a bit each that says whether it is there, then 64 bits each), then texts, bytes and decimals with
+their sizes, then what is nested as an Arrow message.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cutwater.flow.arrow import Array
+from cutwater.flow.columns import array_of_words, is_word, valid_of, words_of
+from cutwater.state.encoded_keys import decode, encode, plain
+from cutwater.state.pointers import address
+from cutwater.state.rocksdb_keys import fitted
+
+
+class RowCodec:
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        types = [plain(field.type) for field in schema]
+        self._words = [i for i, kind in enumerate(types) if is_word(kind)]
+        self._flat = [i for i, kind in enumerate(types) if _is_flat(kind)]
+        self._nested = [i for i in range(len(types)) if i not in self._words and i not in self._flat]
+        self._types = types
+        self._flat_schema = pa.schema([pa.field(str(i), types[i]) for i in self._flat])
+        self._nested_schema = pa.schema([pa.field(str(i), types[i]) for i in self._nested])
+        self._mask_bytes = -(-len(self._words) // 8)
+        self._head = self._mask_bytes + 8 * len(self._words)
+
+    def encode(self, columns: Sequence[Array], records: int) -> list[bytes]:
+        plain_columns = [fitted(column, kind) for column, kind in zip(columns, self._types, strict=True)]
+        raw, width = self._encoded_words(plain_columns, records), self._head
+        values = [raw[at : at + width] for at in range(0, width * records, width)] if width else [b""] * records
+        if self._flat:
+            encoded, starts = encode([plain_columns[i] for i in self._flat], records)
+            raw, ends = encoded.tobytes(), starts.tolist()
+            values = [v + raw[start:end] for v, start, end in zip(values, ends[:-1], ends[1:], strict=True)]
+        if self._nested:
+            batch = pa.RecordBatch.from_arrays([plain_columns[i] for i in self._nested], schema=self._nested_schema)
+            values = [v + batch.slice(i, 1).serialize().to_pybytes() for i, v in enumerate(values)]
+        return values
+
+    def decode(self, values: Sequence[bytes]) -> list[Array]:
+        records = len(values)
+        raw = np.frombuffer(b"".join(values), np.uint8)
+        starts = np.zeros(records + 1, np.int64)
+        np.cumsum([len(value) for value in values], out=starts[1:])
+        columns: dict[int, Array] = dict(zip(self._words, self._decoded_words(raw, starts[:-1]), strict=True))
+        cursor = starts[:-1] + self._head + address(raw)
+        if self._flat:
+            columns.update(zip(self._flat, decode(cursor, self._flat_schema), strict=True))
+        if self._nested:
+            sizes = self._sizes_of_flat([columns[i] for i in self._flat], records)
+            messages = [
+                pa.ipc.read_record_batch(pa.py_buffer(value[self._head + size :]), self._nested_schema)
+                for value, size in zip(values, sizes, strict=True)
+            ]
+            if messages:
+                whole: pa.RecordBatch = pa.concat_batches(messages)  # type: ignore[attr-defined]  # the stubs lack it
+                columns.update(zip(self._nested, whole.columns, strict=True))
+            else:
+                columns.update({i: pa.array([], self._types[i]) for i in self._nested})
+        return [fitted(columns[i], field.type) for i, field in enumerate(self._schema)]
+
+    def _encoded_words(self, columns: Sequence[Array], records: int) -> bytes:
+        rows = np.zeros((records, self._head), np.uint8)
+        present = np.ones((records, len(self._words)), np.bool_)
+        words = np.zeros((records, len(self._words)), np.int64)
+        for at, i in enumerate(self._words):
+            valid = valid_of(columns[i])
+            words[:, at] = words_of(columns[i], normalise=False)
+            if len(valid):
+                present[:, at] = valid
+                words[~present[:, at], at] = 0
+        rows[:, : self._mask_bytes] = np.packbits(present, axis=1)
+        rows[:, self._mask_bytes :] = words.view(np.uint8).reshape(records, -1)
+        return rows.tobytes()
+
+    def _decoded_words(self, raw: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]) -> list[Array]:
+        if not self._words:
+            return []
+        rows = raw[starts[:, None] + np.arange(self._head)]
+        present = np.unpackbits(rows[:, : self._mask_bytes], axis=1).astype(np.bool_)
+        words = np.ascontiguousarray(rows[:, self._mask_bytes :]).view(np.int64)
+        return [
+            array_of_words(np.ascontiguousarray(words[:, at]), self._types[i], present[:, at])
+            for at, i in enumerate(self._words)
+        ]
+
+    @staticmethod
+    def _sizes_of_flat(columns: Sequence[Array], records: int) -> list[int]:
+        if not columns:
+            return [0] * records
+        sizes: list[int] = np.diff(encode(columns, records)[1]).tolist()
+        return sizes
+
+
+def _is_flat(data_type: pa.DataType) -> bool:
+    t = pa.types
+    checks = (
+        t.is_string, t.is_large_string, t.is_string_view, t.is_binary, t.is_large_binary, t.is_binary_view,
+        t.is_fixed_size_binary, t.is_decimal,
+    )  # fmt: skip
+    return any(check(data_type) for check in checks)

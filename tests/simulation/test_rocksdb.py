@@ -1,0 +1,95 @@
+"""One pipeline with every kind of state gives the same on both backends, whatever fails and however wide it runs."""
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cutwater as cw
+from cutwater.testing import CHECKPOINT, FAIL, run, script
+
+SCHEMA = "k string, ts long, v long"
+
+
+class Everything(cw.KeyedProcess):
+    last = cw.ValueState("long")
+    seen = cw.ListState("long", ttl="1h")
+    by_sign = cw.MapState("string", "long")
+
+    def process(self, row: Any, ctx: Any) -> Any:
+        self.last.value = row.v
+        self.seen.append(row.v)
+        sign = "-" if row.v < 0 else "+"
+        self.by_sign[sign] = self.by_sign.get(sign, 0) + 1
+        ctx.timers.event_time(row.ts + 20)
+        yield ctx.key, row.ts, sum(self.seen), len(self.by_sign.items())
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield ctx.key, timestamp, self.last.value, len(self.seen)
+
+
+class Values(cw.WindowProcess):
+    def process(self, rows: Any, ctx: Any) -> Any:
+        yield ctx.key, sum(row.v for row in rows), len(rows)
+
+
+def pipeline(env: cw.Environment) -> None:
+    left, right = (
+        env.read(cw.from_rows([], SCHEMA), uid=uid).with_timestamps("ts", out_of_orderness="60ms").key_by("k")
+        for uid in ("left", "right")
+    )
+    left.process(Everything, "k string, at long, a long, b long").uid("process").collect("process")
+    left.window(cw.tumbling("10ms")).agg(n=cw.count(), hi=cw.max("v"), one=cw.min("v")).uid("panes").collect("panes")
+    left.window(cw.sliding("10ms", "5ms")).process(Values, "k string, total long, n long").uid("rows").collect("rows")
+    left.window(cw.session("5ms")).agg(n=cw.count(), total=cw.sum("v")).uid("sessions").collect("sessions")
+    left.join(right).uid("all").collect("all")
+    left.join(right, within="7ms").uid("near").collect("near")
+
+
+def totals(env: cw.Environment) -> None:
+    keyed = env.read(cw.from_rows([], SCHEMA), uid="left").key_by("k")
+    keyed.agg(n=cw.count(), total=cw.sum("v"), mean=cw.mean("v")).uid("totals").collect("totals")
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["a", "b", "c", None]), st.integers(0, 60), st.integers(-5, 5)),
+        st.sampled_from([CHECKPOINT, FAIL]),
+    ),
+    max_size=16,
+)
+
+
+@settings(max_examples=8)
+@given(left=STEPS, right=STEPS, parallelism=st.integers(1, 2), cache=st.sampled_from([1, 4000]))
+def test_every_kind_of_state_gives_the_same_on_both_backends(
+    left: list[Any], right: list[Any], parallelism: int, cache: int
+) -> None:
+    on_memory, on_rocksdb = (
+        run(
+            pipeline,
+            {"left": script(*left), "right": script(*right)},
+            parallelism=parallelism,
+            state_backend=backend,
+            choose=random.Random(7).randrange,
+        )
+        for backend in (cw.Memory(), cw.RocksDB(cache=cache))
+    )
+    assert {name: sorted(map(repr, rows)) for name, rows in on_rocksdb.items()} == {
+        name: sorted(map(repr, rows)) for name, rows in on_memory.items()
+    }
+
+
+def test_running_totals_go_on_after_a_failure() -> None:
+    rows = [("a", 0, 1), ("b", 0, 2), ("a", 0, 3)]
+    steps = script(rows, CHECKPOINT, rows, FAIL, ("c", 0, 5))
+    got = run(totals, {"left": steps}, state_backend=cw.RocksDB(cache=1))["totals"]
+    last = {row.k: (row.n, row.total) for row in got}
+    assert last == {"a": (4, 8), "b": (2, 4), "c": (1, 5)}
+
+
+def test_a_backend_beside_an_environment_is_refused() -> None:
+    with pytest.raises(cw.ConfigError, match="environment and state_backend"):
+        run(totals, {}, environment=cw.Environment(checkpointing=None), state_backend=cw.Memory())

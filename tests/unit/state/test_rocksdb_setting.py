@@ -1,0 +1,31 @@
+"""The RocksDB backend's settings."""
+
+from typing import Any
+
+import pytest
+
+import cutwater as cw
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"incremental": True}, "incremental=True.*not supported yet"),
+        ({"asynchronous": "no"}, "asynchronous='no'.*True or False"),
+        ({"cache": "much"}, "cache='much' is not a byte size"),
+        ({"write_buffer": 0}, "write_buffer=0"),
+        ({"block_cache": None}, "block_cache=None"),
+        ({"compression": "gzip"}, "compression='gzip'.*'none', 'snappy', 'lz4', 'zstd'"),
+        ({"local_directories": "/disk"}, "local_directories='/disk'.*list of absolute paths"),
+        ({"local_directories": ["disk"]}, "absolute paths"),
+        ({"local_directories": []}, "absolute paths"),
+    ],
+)
+def test_a_wrong_setting_is_refused_at_the_call(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(cw.ConfigError, match=says):
+        cw.RocksDB(**settings)
+
+
+def test_an_environment_takes_it() -> None:
+    backend = cw.RocksDB(cache="1MB", compression="zstd", local_directories=["/a", "/b"])
+    assert cw.Environment(checkpointing=None, state_backend=backend).state_backend == backend

@@ -1,0 +1,173 @@
+"""The contract of state backends: ours keep it, and its checks find backends that do not."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import cutwater as cw
+from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.state.frozen import FrozenTable
+from cutwater.state.memory import MemoryStore
+from cutwater.state.memory_join import MemoryJoin
+from cutwater.state.memory_panes import MemoryPanes
+from cutwater.state.memory_rows import MemoryRowTable
+from cutwater.testing import STATE_CHECKS, check_state_backend
+from cutwater.testing.state_contract import Check
+
+
+@pytest.mark.parametrize("check", STATE_CHECKS, ids=lambda check: check.__name__)
+def test_memory(check: Check) -> None:
+    check(cw.Memory())
+
+
+@pytest.mark.parametrize("cache", [1, 4000], ids=["nothing cached", "a little cached"])
+@pytest.mark.parametrize("check", STATE_CHECKS, ids=lambda check: check.__name__)
+def test_rocksdb(check: Check, cache: int, tmp_path: Path) -> None:
+    check(cw.RocksDB(cache=cache, local_directories=[str(tmp_path)]))
+
+
+@dataclass(frozen=True)
+class Broken:
+    """Memory, but its stores are of another class."""
+
+    store: Callable[[str, KeyGroupRange, int], MemoryStore]
+    incremental: bool = False
+    asynchronous: bool = True
+
+    def open(self, uid: str, key_groups: KeyGroupRange, max_parallelism: int) -> MemoryStore:
+        return self.store(uid, key_groups, max_parallelism)
+
+
+class ReadsWhatIsThereLater(MemoryStore):
+    def freeze(self) -> list[FrozenTable]:
+        return [LateTable(self, frozen) for frozen in super().freeze()]
+
+
+@dataclass
+class LateTable:
+    store: MemoryStore
+    frozen: FrozenTable
+
+    @property
+    def name(self) -> str:
+        return self.frozen.name
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.frozen.schema
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        [now] = [each for each in MemoryStore.freeze(self.store) if each.name == self.name]
+        return now.batches()
+
+    def release(self) -> None:
+        self.frozen.release()
+
+
+class TakesEveryKeyGroup(MemoryStore):
+    def _own(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch
+
+
+class ForgetsWhatCameEarly(MemoryStore):
+    def restore(self, name: str, batches: Any) -> None:
+        if name in self._tables:
+            super().restore(name, batches)
+
+
+class OverwritesInPlace(MemoryStore):
+    def rows(self, *arguments: Any) -> Any:
+        class Table(MemoryRowTable):
+            def own(self, key: Any, copy: Callable[[Any], Any]) -> Any:
+                return self.get(key)
+
+        table = Table(self._uid, *arguments, self._max_parallelism)
+        self._add(table)
+        return table
+
+
+class TellsNoNull(MemoryStore):
+    def rows(self, *arguments: Any) -> Any:
+        class Table(MemoryRowTable):
+            def put(self, key: Any, value: Any) -> None:
+                super().put("" if key is None else key, value)
+
+        table = Table(self._uid, *arguments, self._max_parallelism)
+        self._add(table)
+        return table
+
+
+class DropsNoPane(MemoryStore):
+    def panes(self, *arguments: Any) -> Any:
+        class Table(MemoryPanes):
+            def drop(self, pane: int) -> None: ...
+
+        table = Table(self._uid, *arguments, self._max_parallelism)
+        self._add(table)
+        return table
+
+
+class JoinsBackwards(MemoryStore):
+    def join(self, *arguments: Any) -> Any:
+        join = super().join(*arguments)
+        assert isinstance(join, MemoryJoin)
+
+        class Table:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(join, name)
+
+            def matches(self, *asked: Any) -> Any:
+                which, rows = join.matches(*asked)
+                return which[::-1], rows.take(pa.array(range(rows.num_rows)[::-1], pa.int64()))
+
+        return Table()
+
+
+ONE_STORE = MemoryStore("contract", KeyGroupRange(0, 127), 128)
+
+
+def one_for_all(*_: Any) -> MemoryStore:
+    return ONE_STORE
+
+
+@pytest.mark.parametrize(
+    ("store", "says"),
+    [
+        (ReadsWhatIsThereLater, "after the cut"),
+        (TakesEveryKeyGroup, "key groups of others"),
+        (ForgetsWhatCameEarly, "restored value"),
+        (OverwritesInPlace, "at the cut"),
+        (TellsNoNull, "value under None"),
+        (DropsNoPane, "panes after 4 writes"),
+        (JoinsBackwards, "join after 1 writes"),
+        (one_for_all, "declared twice"),
+        (lambda *_: ONE_STORE, "sent to workers: .*pickle"),
+    ],
+)
+def test_a_backend_that_breaks_the_contract_is_found(store: Any, says: str) -> None:
+    with pytest.raises(AssertionError) as found:
+        check_state_backend(Broken(store))
+    assert re.search(says, str(found.value))
+
+
+def test_the_keys_of_a_row_may_stand_in_any_order_among_its_columns_but_must_stay_the_keys() -> None:
+    schema = pa.schema([pa.field("b", pa.int64()), pa.field("v", pa.int64()), pa.field("a", pa.int64())])
+    rows = pa.RecordBatch.from_pylist([{"a": i, "b": i * i, "v": 7} for i in range(20)], schema)
+    store = MemoryStore("uid", KeyGroupRange(0, 127), 128)
+    store.buckets("rows", schema, ["a", "b"], "start").add(5, rows)
+    [frozen] = store.freeze()
+    batches = list(frozen.batches())
+    again = MemoryStore("uid", KeyGroupRange(0, 127), 128)
+    table = again.buckets("rows", schema, ["a", "b"], "start")
+    again.restore("rows", batches)
+    assert pa.Table.from_batches(table.read([5])).to_pylist() == rows.to_pylist()
+    for others in (["b", "a"], ["a"], ["v"]):
+        other = MemoryStore("uid", KeyGroupRange(0, 127), 128)
+        other.buckets("rows", schema, others, "start")
+        with pytest.raises(cw.RestoreError, match=f"keys it by {', '.join(others)}.*key_by as it was"):
+            other.restore("rows", batches)
