@@ -23,7 +23,7 @@ BACKENDS: Mapping[str, cw.StateBackend] = {"memory": cw.Memory()}
 """Every backend that the pipeline is run on, by the name that tests give it. The one place to add one."""
 
 CUSTOMERS = 23
-PERIOD, SLIDING, SLIDE, SESSION_GAP, SHARED_WINDOW, NEAR = 1000, 1500, 500, 36, 100, 40
+PERIOD, SLIDING, SLIDE, SESSION_GAP, SHARED_WINDOW, NEAR = 200, 300, 100, 36, 100, 40
 """All in milliseconds."""
 AT_THE_END = 10**9
 """Later than every record, and earlier than every clock: event-time timers set for it fire when all input has ended."""
