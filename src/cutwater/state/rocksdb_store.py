@@ -1,5 +1,6 @@
 """The state of one operator in one subtask, in RocksDB."""
 
+import os
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from cutwater.state.rocksdb_database import Database, Tuning
 from cutwater.state.rocksdb_join import RocksDBJoin, RocksDBJoinSide
 from cutwater.state.rocksdb_panes import RocksDBPanes
 from cutwater.state.rocksdb_rows import RocksDBRowTable
+from cutwater.state.spilled_batches import SpilledBatches
 from cutwater.state.table_store import TableStore
 from cutwater.state.tables import AggregateTable, BucketTable, Column, JoinSide, JoinTable, Merge, PaneTable, RowTable
 
@@ -28,7 +30,7 @@ class RocksDBStore(TableStore[Table]):
         super().__init__(uid, key_groups, max_parallelism)
         self._share = CacheShare(cache)
         self._folder = LocalFolder(parent)
-        self._database = Database(uid, self._folder.path, tuning)
+        self._database = Database(uid, os.path.join(self._folder.path, "db"), tuning)
 
     def aggregates(self, name: str, keys: pa.Schema, columns: Sequence[Column]) -> AggregateTable:
         self._check_new(name)
@@ -71,6 +73,10 @@ class RocksDBStore(TableStore[Table]):
         for table in self._tables.values():
             if isinstance(table, RocksDBRowTable):
                 table.tend()
+
+    def _waiting(self, name: str) -> SpilledBatches:
+        # An operator restores before it declares its tables: all of its state would be in memory at once.
+        return SpilledBatches(os.path.join(self._folder.path, f"restored-{len(self._early)}"))
 
     def close(self) -> None:
         super().close()

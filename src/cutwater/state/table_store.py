@@ -1,6 +1,6 @@
 """What stores of all backends do alike: tables by name, and what a checkpoint may bring back into them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -36,6 +36,14 @@ class StoredTable(Protocol):
         """Put rows back as a frozen table gave them. Their columns were checked."""
 
 
+class WaitingBatches(Protocol):
+    """What was restored before its table was created."""
+
+    def append(self, batch: pa.RecordBatch, /) -> None: ...
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]: ...
+
+
 T = TypeVar("T", bound=StoredTable)
 
 
@@ -47,8 +55,7 @@ class TableStore(Generic[T]):
         self._key_groups = key_groups
         self._max_parallelism = max_parallelism
         self._tables: dict[str, T] = {}
-        self._early: dict[str, list[pa.RecordBatch]] = {}
-        """Restored before the table was created."""
+        self._early: dict[str, WaitingBatches] = {}
 
     def freeze(self) -> list[FrozenTable]:
         if self._early:
@@ -60,7 +67,9 @@ class TableStore(Generic[T]):
         for batch in batches:
             own = self._own(batch)
             if table is None:
-                self._early.setdefault(name, []).append(own)
+                if name not in self._early:
+                    self._early[name] = self._waiting(name)
+                self._early[name].append(own)
             else:
                 self._restore_into(table, own)
 
@@ -76,8 +85,12 @@ class TableStore(Generic[T]):
     def _add(self, table: T) -> None:
         self._check_new(table.name)
         self._tables[table.name] = table
-        for batch in self._early.pop(table.name, []):
+        for batch in self._early.pop(table.name, ()):
             self._restore_into(table, batch)
+
+    def _waiting(self, name: str) -> WaitingBatches:
+        """Where batches wait for their table."""
+        return []
 
     def _own(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         groups = batch.column(KEY_GROUP_COLUMN).to_numpy()

@@ -71,7 +71,8 @@ class AggregateTable(Protocol):
     def __len__(self) -> int: ...
 
     def locate(self, keys: pa.RecordBatch) -> Touched:
-        """Find the row of each key, making new ones. ``keys`` has the table's key columns, in order."""
+        """Find the row of each key, making new ones. ``keys`` has the table's key columns, in order. The numbers of rows are
+        good until the next call."""
 
     def update(self, touched: Touched, updates: Sequence[Update]) -> None:
         """Apply ``updates`` record by record, in order."""

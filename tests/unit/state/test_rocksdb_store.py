@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 import cutwater as cw
 from cutwater.errors import StorageError
+from cutwater.flow.hashing import hash_arrays, key_groups
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state.local_folder import LocalFolder
 from cutwater.state.rocksdb_database import Database, Family, Tuning, after
@@ -113,6 +115,33 @@ def test_rows_that_are_larger_than_the_cache_take_bounded_memory(tmp_path: Path)
     assert most < 8 << 20, "of 20 MB that were written"
     assert [table.get(key) for key in (0, 20_000, 39_999)] == [f"{key:0500}" for key in (0, 20_000, 39_999)]
     store.close()
+
+
+@pytest.mark.parametrize("declared_first", [True, False])
+def test_a_restore_takes_bounded_memory(tmp_path: Path, *, declared_first: bool) -> None:
+    store = cw.RocksDB(cache="1MB", local_directories=[str(tmp_path)]).open("uid", ALL, 128)
+    most = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal most
+        for start in range(0, 400_000, 10_000):
+            keys = pa.array(np.arange(start, start + 10_000))
+            groups = pa.array(key_groups(hash_arrays([keys], 10_000), 128))
+            yield pa.record_batch([keys, keys, groups], names=["k", "n", "key_group"])
+            most = max(most, pa.total_allocated_bytes() - before)
+
+    before = pa.total_allocated_bytes()
+    if declared_first:
+        table = store.aggregates("n", KEYS, COUNT)
+    store.restore("n", batches())
+    if not declared_first:
+        table = store.aggregates("n", KEYS, COUNT)
+    assert most < 4 << 20, "of 8 MB that were restored"
+    assert len(table) == 400_000
+    asked = pa.record_batch([pa.array([0, 200_000, 399_999])], names=["k"])
+    assert table.read(table.locate(asked).rows)[0].to_pylist() == [0, 200_000, 399_999]
+    store.close()
+    assert list((tmp_path / "cutwater-rocksdb").iterdir()) == []
 
 
 def test_a_store_leaves_nothing_behind(tmp_path: Path) -> None:

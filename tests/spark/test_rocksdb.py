@@ -1,0 +1,47 @@
+"""State in RocksDB on real Spark, with a worker killed in the middle, and nothing left on the local disk."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import cutwater as cw
+from tests.spark.workers import completed_checkpoints, kill_worker, wait_until
+
+pytestmark = pytest.mark.timeout(600)
+
+RECORDS, KEYS = 60_000, 5_000
+
+
+class Numbered(cw.KeyedProcess):
+    seen = cw.ValueState("long")
+
+    def process(self, row: Any, ctx: Any) -> Iterator[Any]:
+        self.seen.value = (self.seen.value or 0) + 1
+        yield row.k, self.seen.value
+
+
+def test_state_that_is_larger_than_its_cache_counts_once_over_a_killed_worker(tmp_path: Path) -> None:
+    env = cw.Environment(
+        parallelism=2,
+        checkpointing=cw.Checkpointing("200ms", storage=f"file:{tmp_path / 'checkpoints'}"),
+        restart=cw.fixed_delay(attempts=3, delay="10ms"),
+        state_backend=cw.RocksDB(cache="20kB", local_directories=[str(tmp_path / "local")]),
+    )
+    keyed = env.read(cw.sequence(RECORDS, rate=15_000), uid="numbers").select(k=pl.col("value") % KEYS).key_by("k")
+    keyed.agg(n=cw.count()).uid("counts").collect("counts")
+    keyed.process(Numbered(), "k long, n long").uid("numbered").collect("numbered")
+    job = env.start("rocksdb")
+    wait_until(lambda: completed_checkpoints(job) >= 2, "two checkpoints")
+    kill_worker(job, "numbered[0]")
+    result = job.wait("300s")
+    assert result.attempts == 2
+    most: dict[int, int] = {}
+    for row in result.rows("counts"):
+        most[row.k] = max(most.get(row.k, 0), row.n)
+    assert most == dict.fromkeys(range(KEYS), RECORDS // KEYS)
+    expected = [(key, n) for key in range(KEYS) for n in range(1, RECORDS // KEYS + 1)]
+    assert sorted((row.k, row.n) for row in result.rows("numbered")) == expected
+    wait_until(lambda: not list((tmp_path / "local" / "cutwater-rocksdb").iterdir()), "the folders are removed")
