@@ -38,6 +38,9 @@ STREAMS = [
     "min",
     "max",
     "mean",
+    "collect_list",
+    "count_distinct",
+    "AggregateFunction",
     "first",
     "last",
 ]

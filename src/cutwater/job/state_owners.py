@@ -1,8 +1,6 @@
 """What each node of a job keeps its state as, so that a checkpoint is never read by something that would not understand it."""
 
-from collections.abc import Mapping
-
-from cutwater.aggregates import AggregateSpec
+from cutwater.aggregates import described
 from cutwater.checkpoint.completed import StateOwner
 from cutwater.checkpoint.fit import DeclaredStates
 from cutwater.connectors.file_sink import FileSink
@@ -11,12 +9,13 @@ from cutwater.connectors.source import Source
 from cutwater.graph.logical import Node
 from cutwater.operators.aggregate import Aggregate
 from cutwater.operators.collect import CollectOperator
+from cutwater.operators.grid_windows import GridWindows
 from cutwater.operators.join import EquiJoin
+from cutwater.operators.kept_aggregate import KeptAggregate
 from cutwater.operators.keyed_process import KeyedProcessOperator, KeyedReduce
 from cutwater.operators.session_windows import SessionWindows
 from cutwater.operators.sink_operator import SinkOperator
 from cutwater.operators.window_aggregate import WindowAggregate
-from cutwater.operators.window_function import WindowRows
 
 
 def owner_of(node: Node) -> StateOwner:
@@ -29,13 +28,13 @@ def owner_of(node: Node) -> StateOwner:
         case CollectOperator():
             return StateOwner("collect", "collect")
         case Aggregate() as aggregate:
-            told = f"agg({_results(aggregate.results)})"
+            told = f"agg({described(aggregate.results)})"
             return StateOwner(told, told)
         case WindowAggregate() as window:
-            told = f"{window.describe()}.agg({_results(window.results)})"
+            told = f"{window.describe()}.agg({described(window.results)})"
             return StateOwner(told, told)
-        case WindowRows() | SessionWindows() as window:
-            return StateOwner(window.describe(), window.describe())
+        case GridWindows() | SessionWindows() | KeptAggregate() as kept:
+            return StateOwner(kept.describe(), kept.describe())
         case EquiJoin() as join:
             return StateOwner(join.describe(), join.describe())
         case KeyedReduce():
@@ -44,11 +43,6 @@ def owner_of(node: Node) -> StateOwner:
             return StateOwner("process", "process")
         case _:
             return StateOwner("stateless", f"{node.name}, which keeps no state")
-
-
-def _results(results: Mapping[str, AggregateSpec]) -> str:
-    """Of columns that may be renamed, but a count never goes on as a sum."""
-    return ", ".join(sorted(f"{name}={spec.kind}" for name, spec in results.items()))
 
 
 def declared_by(node: Node) -> DeclaredStates | None:
