@@ -112,6 +112,18 @@ def test_the_pipelines_of_event_time_run(tmp_path: Path, monkeypatch: pytest.Mon
     assert (told["so far"][-1].spread, told["so far"][-1].buyers) == (3.0, 2)
 
 
+def test_the_pipeline_of_state_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (written,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "state.md").read_text(), re.DOTALL)
+    names: dict[str, Any] = {"__name__": "state", "cw": cw}
+    exec(compile(written, "dedup.py", "exec"), names)
+    (tmp_path / "messages").mkdir()
+    (tmp_path / "messages" / "today.json").touch()
+    again, later = [("ann", "hello")], cw.testing.ADVANCE("50 min")
+    script = cw.testing.script(again, later, again, later, again, later, later, again)
+    assert len(cw.testing.run(names["pipeline"], {"messages": script})["new"]) == 2
+
+
 def test_the_pipeline_of_joins_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     written, broadcast = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "joins.md").read_text(), re.DOTALL)
