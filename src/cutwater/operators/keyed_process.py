@@ -43,6 +43,11 @@ class KeyedProcessOperator(ContextFunction):
         """As timers and state call them: those of the first input."""
         return self.inputs[0].keys
 
+    @property
+    def by_clock(self) -> bool:
+        """What has expired depends on it; of ``ctx.now`` and timers only the function knows."""
+        return any(state.ttl is not None for state in declared_states(type(self.fn)).values())
+
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
         schemas = [
             key_schema(schema, own.keys, "process") for own, schema in zip(self.inputs, inputs, strict=True) if own.keys
