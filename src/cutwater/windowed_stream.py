@@ -113,7 +113,7 @@ class WindowedStream:
             function = checked_instance("process", fn, WindowProcess)
             refuse_keyed_state("process", function)
         else:
-            function = _Plain(fn)
+            function = PlainFunction(fn)
         if isinstance(self._windows, Sessions):
             return self._kept(Processed(function, schema))
         return self._gathered(
@@ -160,7 +160,7 @@ class WindowedStream:
         return joined(self._keyed, partner, WindowJoin(self._columns, partner._columns, times, self._windows))
 
 
-class _Plain(WindowProcess):
+class PlainFunction(WindowProcess):
     def __init__(self, fn: Callable[[list[Any], Any], Any]) -> None:
         self._fn = fn
 

@@ -2,20 +2,27 @@
 
 from cutwater.aggregates import described
 from cutwater.checkpoint.completed import StateOwner
-from cutwater.checkpoint.fit import DeclaredStates
+from cutwater.checkpoint.fit import DeclaredStates, SubtaskState
 from cutwater.connectors.file_sink import FileSink
 from cutwater.connectors.sink import Sink, TwoPhaseCommitSink
 from cutwater.connectors.source import Source
+from cutwater.functions import Function
 from cutwater.graph.logical import Node
 from cutwater.operators.aggregate import Aggregate
 from cutwater.operators.collect import CollectOperator
 from cutwater.operators.grid_windows import GridWindows
 from cutwater.operators.join import EquiJoin
 from cutwater.operators.kept_aggregate import KeptAggregate
+from cutwater.operators.kept_contents import Processed
 from cutwater.operators.keyed_process import KeyedProcessOperator, KeyedReduce
+from cutwater.operators.process import ContextFunction
+from cutwater.operators.session_windows import TABLE as SESSIONS
 from cutwater.operators.session_windows import SessionWindows
 from cutwater.operators.sink_operator import SinkOperator
 from cutwater.operators.window_aggregate import WindowAggregate
+from cutwater.operators.window_function import WindowProcessOperator
+from cutwater.operators.window_rows import TABLE as WINDOW_ROWS
+from cutwater.state.operator_states import declared_operator_states
 
 
 def owner_of(node: Node) -> StateOwner:
@@ -39,7 +46,7 @@ def owner_of(node: Node) -> StateOwner:
             return StateOwner(join.describe(), join.describe())
         case KeyedReduce():
             return StateOwner("reduce", "reduce")
-        case KeyedProcessOperator():
+        case ContextFunction():
             return StateOwner("process", "process")
         case _:
             return StateOwner("stateless", f"{node.name}, which keeps no state")
@@ -49,9 +56,25 @@ def declared_by(node: Node) -> DeclaredStates | None:
     """None: its states have names that its kind decides."""
     match node.body:
         case KeyedProcessOperator() as process:
-            return DeclaredStates(type(process.fn).__name__, process.state_names())
+            return _declared(process.fn, process.state_names())
+        case ContextFunction() as process:
+            return _declared(process.fn)
+        case WindowProcessOperator() as process:
+            return _declared(process.fn, given=WINDOW_ROWS)
+        case SessionWindows(content=Processed() as process):
+            return _declared(process.fn, given=SESSIONS)
         case _:
             return None
+
+
+def _declared(fn: Function, names: frozenset[str] = frozenset(), given: str | None = None) -> DeclaredStates:
+    states = declared_operator_states(type(fn))
+    return DeclaredStates(
+        type(fn).__name__,
+        names,
+        frozenset(SubtaskState(state.inline_key, name) for name, state in states.items()),
+        frozenset() if given is None else frozenset((given,)),
+    )
 
 
 def _kind_of_sink(sink: Sink) -> str:

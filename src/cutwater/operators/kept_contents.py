@@ -187,7 +187,7 @@ class Processed(WindowContent):
     def __init__(self, fn: WindowProcess, schema: SchemaLike) -> None:
         self.where = "window"
         self._function = ContextFunction(fn, schema, [FunctionInput("process")])
-        self._fn = fn
+        self.fn = fn
 
     def bind(self, schema: pa.Schema, keys: Sequence[str]) -> pa.Schema:
         self._keys = tuple(keys)
@@ -234,7 +234,7 @@ class Processed(WindowContent):
         for number, (key, window) in enumerate(told):
             ctx.key = key if len(self._keys) == 1 else tuple.__new__(row_type(self._keys), key)
             ctx.window_start, ctx.window_end = window.start, window.end
-            results.extend(processed(self._fn, self._rows_of(window), ctx, self.where))
+            results.extend(processed(self.fn, self._rows_of(window), ctx, self.where))
             numbers += [number] * (len(results) - len(numbers))
         self._function.emit_sides(out)
         return batch_of(results, self._results, self.where), numbers
