@@ -2,7 +2,8 @@
 
 import random
 from collections import defaultdict
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import polars as pl
@@ -169,6 +170,35 @@ def test_a_list_is_in_the_order_of_arrival_and_keys_may_have_several_columns() -
     assert {(row.k, row.v, row.n) for row in got["running"]} >= {("a", 1, 3), ("a", None, 1)}
 
 
+TYPES = {
+    "boolean": [True, False, True], "byte": [1, -1, 1], "long": [2**62, 1, 1], "float": [0.5, float("nan"), float("nan")],
+    "decimal(10,2)": [Decimal("1.50"), Decimal("-2.00"), Decimal("1.50")], "string": ["a", "", "a"], "binary": [b"\0", b"", b""],
+    "date": [date(2024, 2, 29), date(1960, 1, 1), date(1960, 1, 1)],
+    "timestamp": [datetime(2024, 2, 29, 12, 0, 0, 1, tzinfo=UTC), datetime(1960, 1, 1, tzinfo=UTC)] * 2,
+    "timestamp_ntz": [datetime(2024, 2, 29, 12, 0, 0, 1), datetime(1960, 1, 1)] * 2,  # noqa: DTZ001 (naive ones are meant)
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("data_type", TYPES)
+def test_lists_and_distinct_values_of_every_type_are_the_same_in_windows_and_sessions(data_type: str) -> None:
+    def pipeline(env: cw.Environment) -> None:
+        events = env.read(cw.from_rows([], f"k string, ts long, x {data_type}"), uid="in").with_timestamps("ts")
+        for name, windows in (("windows", cw.tumbling("1s")), ("sessions", cw.session("1s"))):
+            windowed = events.key_by("k").window(windows)
+            told = windowed.agg(all=cw.collect_list("x"), different=cw.count_distinct("x")).uid(name)
+            told.collect(name)
+            schemas.append(told.schema)
+
+    schemas: list[Any] = []
+    values = [*TYPES[data_type], None]
+    rows = [("a", 1, value) for value in values]
+    got = run(pipeline, {"in": script(rows[:1], CHECKPOINT, FAIL, rows[1:])})
+    assert schemas[0] == schemas[1]
+    for name in ("windows", "sessions"):
+        (row,) = got[name]
+        assert (list(map(str, row.all)), row.different) == (list(map(str, values[:-1])), 2)
+
+
 class NoMerge(cw.AggregateFunction):
     accumulator_type = "long"
     result_type = "long"
@@ -208,6 +238,7 @@ class Failing(Wrong):
         (lambda k: k.agg(x=NoMerge()), "NoMerge needs a method merge"),
         (lambda k: k.agg(x=NoType()), "NoType.accumulator_type"),
         (lambda k: k.agg(x=cw.count_distinct("nope")), "nope"),
+        (lambda k: k.window(cw.tumbling("5s")).agg(x=cw.count_distinct("tags")), "are not compared"),
         (lambda k: k.agg(x=3), "must be an aggregate"),
         (lambda k: k.agg(k=Spread()), "'k' is a key column already"),
         (lambda k: k.window(cw.tumbling("5s")).agg(x=pl.col("nope").sum()), "nope"),
@@ -220,9 +251,9 @@ class Failing(Wrong):
 )
 def test_a_wrong_aggregate_is_refused_at_the_call(make: Any, says: str) -> None:
     env = cw.Environment(checkpointing=None)
-    keyed = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts").key_by("k")
+    events = env.read(cw.from_rows([], f"{EVENT}, tags array<string>"), uid="in").with_timestamps("ts")
     with pytest.raises(cw.CutwaterError, match=says):
-        make(keyed)
+        make(events.key_by("k"))
 
 
 @pytest.mark.parametrize(

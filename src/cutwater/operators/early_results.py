@@ -58,8 +58,9 @@ class EarlyResults(Generic[C]):
         """``keys`` of the window that ends there have changed."""
         if self._every is None:
             return
-        changes = self._changed.setdefault(end, self._nothing())
-        if changes is not None:
+        if end not in self._changed:
+            self._changed[end] = self._nothing()
+        if (changes := self._changed[end]) is not None:
             changes.add(keys)
         self._schedule(now)
 

@@ -1,6 +1,7 @@
 """Polars expressions over groups of rows: which columns they read, what comes out, and the computation."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import polars as pl
 import pyarrow as pa
@@ -14,17 +15,21 @@ from cutwater.schema import missing_column
 from cutwater.state.encoded_keys import plain
 
 _GROUP = "$group"
+NOTHING_KNOWN: Mapping[str, pa.DataType] = MappingProxyType({})
 
 
 class FrameAggregates:
-    """Expressions by the name of their result, for rows of ``rows``. Pickled with its operator."""
+    """Expressions by the name of their result, for rows of ``rows``; ``known``: the types of results that need not be found
+    out. Pickled with its operator."""
 
-    def __init__(self, expressions: Mapping[str, pl.Expr], rows: pa.Schema) -> None:
+    def __init__(
+        self, expressions: Mapping[str, pl.Expr], rows: pa.Schema, known: Mapping[str, pa.DataType] = NOTHING_KNOWN
+    ) -> None:
         self._expressions = [_checked(name, expression, rows).alias(name) for name, expression in expressions.items()]
         wanted = {column for expression in self._expressions for column in expression.meta.root_names()}
         self.reads = pa.schema([field.with_type(plain(field.type)) for field in rows if field.name in wanted])
         """The columns that have to be kept."""
-        self.results = self._probed()
+        self.results = pa.schema([field.with_type(known.get(field.name, field.type)) for field in self._probed()])
 
     def compute(self, rows: pa.RecordBatch, groups: Times, where: str) -> list[Array]:
         """One value of each result for every group, in the order in which the groups first appear."""

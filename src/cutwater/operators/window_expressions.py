@@ -13,9 +13,9 @@ from cutwater.flow.watermarks import Milliseconds
 from cutwater.operators.accumulators import plan_aggregates
 from cutwater.operators.frame_aggregates import FrameAggregates
 from cutwater.operators.operator import Collector, OperatorContext
+from cutwater.operators.value_parts import value_parts
 from cutwater.operators.window_results import windowed
 from cutwater.operators.window_rows import KeyedRows, WindowRows
-from cutwater.schema import require_columns
 from cutwater.state.memory_aggregates import MemoryAggregateTable
 from cutwater.windows import Windows
 
@@ -44,12 +44,16 @@ class WindowExpressions(WindowRows):
         rows = inputs[0]
         self._know_rows(rows)
         self._plan = plan_aggregates(rows, self._keys, self._results)
+        # The same checks and types as where values are kept by key.
+        fields = [field for part in value_parts(self._results, rows) for field in part.results]
         self._frames = FrameAggregates(
-            {name: _expression(name, each, rows) for name, each in self._results.items() if needs_values(each)}, rows
+            {name: _expression(each) for name, each in self._results.items() if needs_values(each)},
+            rows,
+            {field.name: field.type for field in fields},
         )
-        fields = {field.name: field for field in self._frames.results}
-        fields |= {result.name: pa.field(result.name, result.type) for result in self._plan.results}
-        self._plain = pa.schema([*self._key_schema, *(fields[name] for name in self._results)])
+        by_name = {field.name: field for field in self._frames.results}
+        by_name |= {result.name: pa.field(result.name, result.type) for result in self._plan.results}
+        self._plain = pa.schema([*self._key_schema, *(by_name[name] for name in self._results)])
         self._schema = windowed(self._plain, self.where_ends_stand, marked=self._every is not None)
         return self._schema
 
@@ -78,10 +82,9 @@ class WindowExpressions(WindowRows):
         return table.read(touched.unique)
 
 
-def _expression(name: str, aggregation: Aggregation, rows: pa.Schema) -> pl.Expr:
+def _expression(aggregation: Aggregation) -> pl.Expr:
     match aggregation:
         case AggregateSpec(kind=kind, column=str() as column):
-            require_columns(rows, [column], f"agg({name}={aggregation})")
             values = pl.col(column).drop_nulls()
             return values if kind is AggregateKind.COLLECT_LIST else values.n_unique()
         case pl.Expr():
