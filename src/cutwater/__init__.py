@@ -58,16 +58,17 @@ from cutwater.windowed_stream import WindowedStream
 from cutwater.windows import session, sliding, tumbling
 
 __all__ = [
-    "END", "AggregateFunction", "AggregatingState", "BroadcastProcess", "BroadcastState", "CheckpointInfo", "Checkpointing",
-    "CoProcess", "CommitLost", "ConfigError", "ConnectedStreams", "CutwaterError", "DamagedCheckpoint", "DataError",
-    "Environment", "Job", "JobFailed", "JobResult", "KeyedProcess", "KeyedStream", "ListOperatorState", "ListState",
-    "MapState", "Memory", "PlanError", "Process", "ReducingState", "RestoreError", "SchemaError", "SideOutput", "Source",
-    "SplitReader", "StateBackend", "StorageError", "StorageInUse", "Stream", "TwoPhaseCommitSink", "UnionOperatorState",
-    "UserCodeError", "ValueState", "WindowProcess", "WindowedStream", "check_session", "collect_list", "count",
-    "count_distinct", "csv_files", "csv_sink", "discard", "exponential_delay", "failure_rate", "first", "fixed_delay",
-    "from_rows", "json_files", "json_sink", "last", "max", "mean", "memory_storage", "min", "no_restart", "parquet_files",
-    "parquet_sink", "print_sink", "sequence", "session", "sliding", "socket", "spark_conf", "spark_table", "sum", "testing",
-    "text_files", "tumbling",
+    "END", "AggregateFunction",
+    "AggregatingState", "BroadcastProcess", "BroadcastState", "CheckpointInfo", "Checkpointing", "CoProcess",
+    "CommitLost", "ConfigError", "ConnectedStreams", "CutwaterError", "DamagedCheckpoint", "DataError", "Environment",
+    "Job", "JobFailed", "JobResult", "KeyedProcess", "KeyedStream", "ListOperatorState", "ListState", "MapState", "Memory",
+    "PlanError", "Process", "ReducingState", "RestoreError", "SchemaError", "SideOutput", "Source", "SplitReader",
+    "StateBackend", "StorageError", "StorageInUse", "Stream", "TwoPhaseCommitSink", "UnionOperatorState", "UserCodeError",
+    "ValueState", "WindowProcess", "WindowedStream", "check_session",
+    "collect_list", "count", "count_distinct", "csv_files", "csv_sink", "discard",
+    "exponential_delay", "failure_rate", "first", "fixed_delay", "from_rows", "json_files", "json_sink", "last", "max",
+    "mean", "memory_storage", "min", "no_restart", "parquet_files", "parquet_sink", "print_sink", "sequence", "session",
+    "sliding", "socket", "spark_conf", "spark_table", "sum", "testing", "text_files", "tumbling",
 ]  # fmt: skip
 
 

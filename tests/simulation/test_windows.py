@@ -536,3 +536,36 @@ def test_early_has_to_be_a_duration_and_its_column_is_reserved() -> None:
     assert "early" in keyed.window(cw.tumbling("5s")).agg(early=cw.count()).schema.names
     with pytest.raises(cw.ConfigError, match="early has no meaning for a join"):
         keyed.window(cw.tumbling("5s"), early="1s").join(keyed)
+
+
+@settings(max_examples=60)
+@given(
+    steps=STEPS, how=st.sampled_from(sorted(TOLD_BY)), lateness=st.sampled_from(["0s", "5ms", "30ms"]),
+    windows=st.sampled_from(KINDS), parallelism=st.integers(1, 3), seed=st.integers(0, 2**32),
+)  # fmt: skip
+def test_whatever_is_kept_late_records_come_out_beside_and_the_last_told_counts_all_others(
+    steps: list[Any], how: str, lateness: str, windows: Windows, parallelism: int, seed: int
+) -> None:
+    def pipeline(env: cw.Environment) -> None:
+        events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts", out_of_orderness="5ms")
+        told = TOLD_BY[how](events.key_by("k").window(windows, allowed_lateness=lateness)).uid("w")
+        told.collect("out")
+        told.side_output("late").collect("late")
+
+    # a reduced row adds up: each record counts one
+    steps = [(step[0], step[1], 1) if isinstance(step, tuple) else step for step in steps]
+    choose = random.Random(seed).randrange
+    got = run(pipeline, {"in": script(*steps)}, parallelism=parallelism, choose=choose)
+    events = Counter(step for step in steps if isinstance(step, tuple))
+    late = Counter((row.k, row.ts, row.v) for row in got["late"])
+    assert not late - events
+    expected = {where: n for where, (n, *_) in by_hand(list((events - late).elements()), windows).items()}
+    latest: dict[Any, int] = {}
+    for row in got["out"]:
+        n = row["v" if how == "reduce" else "n"]
+        latest[row.k, millis(row.window_start), millis(row.window_end)] = n
+    assert all(latest.get(where, 0) <= n for where, n in expected.items())
+    assert latest.keys() <= expected.keys()
+    if windows.size == windows.slide:
+        assert latest == expected
+    assert lateness != "0s" or len(latest) == len(got["out"]), "only allowed lateness tells a window again"
