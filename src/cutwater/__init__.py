@@ -1,7 +1,18 @@
 """Cutwater: consistent checkpoints of running PySpark streams. ``import cutwater as cw``."""
 
 from cutwater import testing
-from cutwater.aggregates import count, first, last, max, mean, min, sum  # noqa: A004 (cw.sum is what users write)
+from cutwater.aggregates import (
+    AggregateFunction,
+    collect_list,
+    count,
+    count_distinct,
+    first,
+    last,
+    max,  # noqa: A004
+    mean,
+    min,  # noqa: A004
+    sum,  # noqa: A004
+)
 from cutwater.checkpoint.statistics import CheckpointInfo
 from cutwater.config import Checkpointing, memory_storage
 from cutwater.connected_stream import ConnectedStreams
@@ -48,12 +59,14 @@ from cutwater.windowed_stream import WindowedStream
 from cutwater.windows import session, sliding, tumbling
 
 __all__ = [
-    "END", "AggregatingState", "BroadcastProcess", "BroadcastState", "CheckpointInfo", "Checkpointing", "CoProcess",
+    "END", "AggregateFunction",
+    "AggregatingState", "BroadcastProcess", "BroadcastState", "CheckpointInfo", "Checkpointing", "CoProcess",
     "CommitLost", "ConfigError", "ConnectedStreams", "CutwaterError", "DamagedCheckpoint", "DataError", "Environment",
     "Job", "JobFailed", "JobResult", "KeyedProcess", "KeyedStream", "ListOperatorState", "ListState", "MapState", "Memory",
     "PlanError", "Process", "ReducingState", "RestoreError", "RocksDB", "SchemaError", "SideOutput", "Source", "SplitReader",
     "StateBackend", "StorageError", "StorageInUse", "Stream", "TwoPhaseCommitSink", "UnionOperatorState", "UserCodeError",
-    "ValueState", "WindowProcess", "WindowedStream", "check_session", "count", "csv_files", "csv_sink", "discard",
+    "ValueState", "WindowProcess", "WindowedStream", "check_session",
+    "collect_list", "count", "count_distinct", "csv_files", "csv_sink", "discard",
     "exponential_delay", "failure_rate", "first", "fixed_delay", "from_rows", "json_files", "json_sink", "last", "max",
     "mean", "memory_storage", "min", "no_restart", "parquet_files", "parquet_sink", "print_sink", "sequence", "session",
     "sliding", "socket", "spark_conf", "spark_table", "sum", "testing", "text_files", "tumbling",

@@ -1,9 +1,14 @@
-"""The aggregates of ``k.agg(...)``: ``cw.count()``, ``cw.sum("amount")`` and so on. Nulls are ignored by all of them."""
+"""The aggregates of ``k.agg(...)``: ``cw.count()``, ``cw.sum("amount")`` and so on, of which all ignore nulls; own ones."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
+
+import polars as pl
 
 from cutwater.errors import ConfigError
+from cutwater.schema import TypeLike
 
 
 class AggregateKind(StrEnum):
@@ -14,6 +19,8 @@ class AggregateKind(StrEnum):
     MEAN = "mean"
     FIRST = "first"
     LAST = "last"
+    COLLECT_LIST = "collect_list"
+    COUNT_DISTINCT = "count_distinct"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +73,80 @@ def first(column: str) -> AggregateSpec:
 def last(column: str) -> AggregateSpec:
     """The latest value that is not null, by arrival."""
     return AggregateSpec(AggregateKind.LAST, column)
+
+
+def collect_list(column: str) -> AggregateSpec:
+    """All values that are not null, by arrival. In windows and sessions: a running list would grow for ever."""
+    return AggregateSpec(AggregateKind.COLLECT_LIST, column)
+
+
+def count_distinct(column: str) -> AggregateSpec:
+    """How many different values that are not null. Keeps them all while it counts."""
+    return AggregateSpec(AggregateKind.COUNT_DISTINCT, column)
+
+
+class AggregateFunction:
+    """An own aggregate: ``k.agg(spread=Spread())``. An instance is pickled to the workers.
+
+    What is kept for a key (and window) is an accumulator of ``accumulator_type``, checked and stored as that, never as a Python
+    object. Records are added to fresh accumulators, which are merged: ``merge(a, b)`` must give what adding all records of both
+    to one would. ``None`` stands for an accumulator to which nothing was added, and is never merged.
+    """
+
+    accumulator_type: TypeLike
+    """What is kept: ``"struct<low:double,high:double>"``."""
+    result_type: TypeLike
+    """What comes out: ``"double"``."""
+
+    def create(self) -> Any:
+        """A fresh accumulator."""
+        raise NotImplementedError
+
+    def add(self, accumulator: Any, row: Any) -> Any:
+        """The accumulator with one more row of the stream."""
+        raise NotImplementedError
+
+    def merge(self, a: Any, b: Any) -> Any:
+        """One of two; ``a`` was begun first."""
+        raise NotImplementedError
+
+    def result(self, accumulator: Any) -> Any:
+        """What the user sees of it."""
+        raise NotImplementedError
+
+
+Aggregation = AggregateSpec | AggregateFunction | pl.Expr
+"""What ``agg(name=...)`` takes."""
+
+
+def kind_of(aggregation: Aggregation) -> str:
+    """Stored with checkpoints: what one kind kept is not read by another. Own classes are all of one kind, as they may be
+    renamed; expressions too, as what is kept for them is rows."""
+    match aggregation:
+        case AggregateSpec():
+            return str(aggregation.kind)
+        case AggregateFunction():
+            return "own"
+        case _:
+            return "expression"
+
+
+def described(results: Mapping[str, Aggregation]) -> str:
+    """Of columns that may be renamed, but a count never goes on as a sum."""
+    return ", ".join(sorted(f"{name}={kind_of(each)}" for name, each in results.items()))
+
+
+def in_columns(results: Mapping[str, Aggregation]) -> Mapping[str, AggregateSpec] | None:
+    """The same if each is kept as accumulator columns, merged by kernels and combined before the exchange; else None."""
+    if any(needs_values(each) for each in results.values()):
+        return None
+    return results  # type: ignore[return-value]  # what is no aggregate at all is refused by whoever plans them
+
+
+def needs_values(aggregation: Aggregation) -> bool:
+    """Whether it is kept as a Python value under each key."""
+    match aggregation:
+        case AggregateSpec(kind=kind):
+            return kind in (AggregateKind.COLLECT_LIST, AggregateKind.COUNT_DISTINCT)
+        case _:
+            return isinstance(aggregation, AggregateFunction | pl.Expr)

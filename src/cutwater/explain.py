@@ -61,7 +61,7 @@ def _guarantees(definition: JobDefinition) -> Iterator[str]:
         definition.plan.graph, dict(definition.sources), dict(definition.sinks), definition.checkpointing
     )
     for path in paths:
-        yield f"  {path.source} -> {path.sink}: {path.guarantee} ({path.reason})"
+        yield f"  {path.source} -> {path.sink}: {path}"
 
 
 def _spark_plan(definition: JobDefinition) -> Iterator[str]:

@@ -8,6 +8,7 @@ from cutwater.connectors.sink import Delivery, Sink, TwoPhaseCommitSink
 from cutwater.connectors.source import Source
 from cutwater.errors import ConfigError
 from cutwater.graph.logical import LogicalGraph, NodeKind
+from cutwater.operators.operator import Operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,17 @@ class PathGuarantee:
     sink: str
     guarantee: str
     reason: str
+    by_clock: tuple[str, ...] = ()
+    """The operators on it whose results go by the clock: read again, the same records may give others."""
+
+    def __str__(self) -> str:
+        if not self.by_clock:
+            return f"{self.guarantee} ({self.reason})"
+        which = f"{', '.join(self.by_clock)} {'goes' if len(self.by_clock) == 1 else 'go'} by the clock"
+        return (
+            f"{self.guarantee}, not reproducible ({self.reason}; {which}, so that records which are read again after a failure "
+            f"may give other results)"
+        )
 
 
 def path_guarantee(source: Source, sink: Sink, checkpointing: Checkpointing | None) -> tuple[str, str]:
@@ -36,15 +48,19 @@ def path_guarantee(source: Source, sink: Sink, checkpointing: Checkpointing | No
 def path_guarantees(
     graph: LogicalGraph, sources: dict[str, Source], sinks: dict[str, Sink], checkpointing: Checkpointing | None
 ) -> Iterator[PathGuarantee]:
-    reached: dict[str, set[str]] = {}
+    reached: dict[str, dict[str, set[str]]] = {}
+    """Of each node: the sources that it gets records of, and for each what goes by the clock on the way."""
     for node in graph.nodes:
-        own = {node.uid} if node.kind is NodeKind.SOURCE else set()
-        reached[node.uid] = own.union(*(reached[edge.source] for edge in graph.inputs(node.uid)))
+        found = reached[node.uid] = {node.uid: set()} if node.kind is NodeKind.SOURCE else {}
+        own = {node.uid} if isinstance(node.body, Operator) and node.body.by_clock else set()
+        for edge in graph.inputs(node.uid):
+            for uid, before in reached[edge.source].items():
+                found.setdefault(uid, set()).update(before, own)
     for node in graph.nodes:
         if node.kind is NodeKind.SINK:
-            for uid in sorted(reached[node.uid]):
+            for uid, by_clock in sorted(reached[node.uid].items()):
                 guarantee, reason = path_guarantee(sources[uid], sinks[node.uid], checkpointing)
-                yield PathGuarantee(uid, node.uid, guarantee, reason)
+                yield PathGuarantee(uid, node.uid, guarantee, reason, tuple(sorted(by_clock)))
 
 
 def refuse_broken_promises(

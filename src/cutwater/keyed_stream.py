@@ -1,12 +1,13 @@
 """Keyed streams: where state is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
+import polars as pl
 import pyarrow as pa
 
-from cutwater.aggregates import AggregateSpec
+from cutwater.aggregates import AggregateKind, AggregateSpec, Aggregation, in_columns
 from cutwater.duration import Duration, parse_duration
 from cutwater.errors import ConfigError
 from cutwater.flow.event_time import EventTime
@@ -16,6 +17,7 @@ from cutwater.joining import both_times, joined
 from cutwater.operators.aggregate import Aggregate
 from cutwater.operators.combine import Combine
 from cutwater.operators.join import EquiJoin, IntervalJoin
+from cutwater.operators.kept_aggregate import KeptAggregate
 from cutwater.operators.keyed_process import KeyedProcessOperator, KeyedReduce
 from cutwater.operators.operator import Operator
 from cutwater.operators.process import FunctionInput
@@ -50,8 +52,19 @@ class KeyedStream:
         self._time = time
         self.schema = schema
 
-    def agg(self, **aggregates: AggregateSpec) -> Stream:
-        """Running aggregates: key columns and results, one updated row per key and batch."""
+    def agg(self, **aggregates: Aggregation) -> Stream:
+        """Running aggregates: key columns and results, one updated row per key and batch.
+
+        A result is ``cw.count()`` and the like, or a ``cw.AggregateFunction``.
+        """
+        columnar = in_columns(aggregates)
+        if columnar is None:
+            _refuse_what_grows(aggregates)
+            return self._keyed("agg", KeptAggregate(self._columns, aggregates))
+        return self._combined(columnar)
+
+    def _combined(self, aggregates: Mapping[str, AggregateSpec]) -> Stream:
+        """In columns, with combined rows on the way."""
         combines = [Combine(self._columns, aggregates) for _ in self._inputs]
         partials = [combine.output_schema([self.schema]) for combine in combines]
         before = [
@@ -79,11 +92,13 @@ class KeyedStream:
         windows: Windows | Sessions,
         time: Literal["event", "processing"] = "event",
         allowed_lateness: Duration = timedelta(0),
+        early: Duration | None = None,
     ) -> WindowedStream:
         """Records of one key by time: ``cw.tumbling("5s")``, ``cw.sliding("10s", "5s")``, ``cw.session("30s")``.
 
         Event time needs ``with_timestamps``; processing time is when a record arrives. While ``allowed_lateness`` lasts, what
-        late records change is told again; later ones come out of ``side_output("late")``.
+        late records change is told again; later ones come out of ``side_output("late")``. With ``early="10s"`` what changes in
+        windows that are not over yet is told that often by the clock, and a column ``early`` says which results those are.
         """
 
         if not isinstance(windows, Windows | Sessions):
@@ -101,7 +116,10 @@ class KeyedStream:
         if time == "processing" and lateness:
             raise ConfigError("window: allowed_lateness has no meaning with time='processing': no record is late.")
         by_event = self._time if time == "event" else None
-        return WindowedStream(self, windows, by_event, lateness)
+        every = None if early is None else parse_duration("early", early) // timedelta(milliseconds=1)
+        if every == 0:
+            raise ConfigError(f"window: early={early!r} must be at least a millisecond.")
+        return WindowedStream(self, windows, by_event, lateness, every)
 
     def join(self, other: "KeyedStream", within: Duration | None = None) -> Stream:
         """Pairs of records with equal keys: all there ever were or, with ``within``, those whose event times are that near.
@@ -148,3 +166,18 @@ class KeyedStream:
         if self._time is not None and self._time.is_kept(self.schema, stream.schema):
             stream._time = self._time
         return stream
+
+
+def _refuse_what_grows(aggregates: Mapping[str, Aggregation]) -> None:
+    for name, each in aggregates.items():
+        match each:
+            case AggregateSpec(kind=AggregateKind.COLLECT_LIST):
+                told = str(each)
+            case pl.Expr():
+                told = "a Polars expression"
+            case _:
+                continue
+        raise ConfigError(
+            f"agg({name}=...): {told} needs all records of a key, and without a window they would be kept for ever. Write "
+            f"k.window(...).agg({name}=...), or a cw.AggregateFunction that keeps less."
+        )

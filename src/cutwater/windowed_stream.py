@@ -1,11 +1,11 @@
 """Windows of a keyed stream."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from cutwater.aggregates import AggregateSpec
+from cutwater.aggregates import AggregateFunction, AggregateSpec, Aggregation, in_columns
 from cutwater.errors import ConfigError
 from cutwater.flow.event_time import EventTime
 from cutwater.flow.watermarks import Milliseconds
@@ -13,13 +13,17 @@ from cutwater.functions import WindowProcess, checked_callable, checked_instance
 from cutwater.graph.logical import Exchange, NodeKind
 from cutwater.joining import both_times, joined
 from cutwater.operators.combine import Combine
+from cutwater.operators.kept_contents import Accumulated, Processed, Reduced
+from cutwater.operators.kept_windows import KeptWindows
 from cutwater.operators.operator import Operator
-from cutwater.operators.session_content import Accumulated, Processed, Reduced
-from cutwater.operators.session_windows import SessionContent, SessionWindows
-from cutwater.operators.window_aggregate import PARTIAL, RAW, WINDOW_END, EventTimeWindows, ProcessingTimeWindows
-from cutwater.operators.window_function import WindowProcessOperator, WindowReduce
+from cutwater.operators.session_windows import SessionWindows
+from cutwater.operators.window_aggregate import PARTIAL, RAW, EventTimeWindows, ProcessingTimeWindows
+from cutwater.operators.window_content import WindowContent
+from cutwater.operators.window_expressions import WindowExpressions
+from cutwater.operators.window_function import WindowProcessOperator
 from cutwater.operators.window_join import WindowJoin
 from cutwater.operators.window_panes import DOUBTFUL, PANE, AssignPanes
+from cutwater.operators.window_results import WINDOW_END
 from cutwater.pipeline import Draft, Upstream
 from cutwater.schema import SchemaLike
 from cutwater.stream import Stream, add_operator
@@ -33,9 +37,14 @@ class WindowedStream:
     """``k.window(...)``: what is computed for each key and window."""
 
     def __init__(
-        self, keyed: "KeyedStream", windows: Windows | Sessions, time: EventTime | None, lateness: Milliseconds
+        self,
+        keyed: "KeyedStream",
+        windows: Windows | Sessions,
+        time: EventTime | None,
+        lateness: Milliseconds,
+        early: Milliseconds | None,
     ) -> None:
-        """``time`` None: by the clock."""
+        """``time`` None: by the clock. ``early`` None: nothing is told before its time."""
         self._keyed = keyed
         self._env = keyed._env
         self._inputs = keyed._inputs
@@ -44,18 +53,34 @@ class WindowedStream:
         self._windows = windows
         self._time = time
         self._lateness = lateness
+        self._early = early
 
-    def agg(self, **aggregates: AggregateSpec) -> Stream:
-        """Key columns, ``window_start``, ``window_end`` and results: one row for each key and window, when it is over."""
+    def agg(self, **aggregates: Aggregation) -> Stream:
+        """Key columns, ``window_start``, ``window_end`` and results: one row for each key and window, when it is over.
+
+        A result is ``cw.count()`` and the like, a Polars expression over the rows of the key and window, or a
+        ``cw.AggregateFunction``.
+        """
         if isinstance(self._windows, Sessions):
-            return self._of_sessions(Accumulated(aggregates))
+            return self._kept(Accumulated(aggregates))
+        columnar = in_columns(aggregates)
+        if columnar is not None:
+            return self._in_columns(columnar, self._windows)
+        if any(isinstance(each, AggregateFunction) for each in aggregates.values()):
+            return self._kept(Accumulated(aggregates))
+        return self._gathered(
+            WindowExpressions(aggregates, self._columns, self._windows, self._time, self._lateness, self._early)
+        )
+
+    def _in_columns(self, aggregates: Mapping[str, AggregateSpec], windows: Windows) -> Stream:
+        """Combined by pane before the exchange."""
         helpers: list[Draft] = []
         inputs: list[Upstream] = []
         for up in self._inputs:
             if self._time is None:
                 combine = _draft("combine", Combine(self._columns, aggregates), up, self._schema)
             else:
-                assign = _draft("panes", AssignPanes(self._windows, self._time, self._lateness), up, self._schema)
+                assign = _draft("panes", AssignPanes(windows, self._time, self._lateness), up, self._schema)
                 helpers.append(assign)
                 inputs.append(Upstream(assign, DOUBTFUL, Exchange.KEY_GROUP, self._columns, RAW))
                 by = (*self._columns, PANE)
@@ -65,9 +90,9 @@ class WindowedStream:
         schemas = [combine.schema]
         operator: Operator
         if self._time is None:
-            operator = ProcessingTimeWindows(self._columns, aggregates, self._windows)
+            operator = ProcessingTimeWindows(self._columns, aggregates, windows, self._early)
         else:
-            operator = EventTimeWindows(self._columns, aggregates, self._windows, self._time, self._lateness)
+            operator = EventTimeWindows(self._columns, aggregates, windows, self._time, self._lateness, self._early)
             schemas.append(self._schema)
         schema = operator.output_schema(schemas)
         draft = Draft("window", NodeKind.OPERATOR, operator, tuple(inputs), schema, operator.side_schemas())
@@ -78,11 +103,9 @@ class WindowedStream:
         return Stream(self._env, (Upstream(draft),), schema, nameable=True, time=self._time_of_results())
 
     def reduce(self, fn: Callable[[Any, Any], Any]) -> Stream:
-        """``fn(reduced, row)`` over the rows of a key: the reduced row with ``window_start`` and ``window_end`` behind it."""
-        function = checked_callable("reduce", fn)
-        if isinstance(self._windows, Sessions):
-            return self._of_sessions(Reduced(function))
-        return self._gathered(WindowReduce(function, self._columns, self._windows, self._time, self._lateness))
+        """``fn(reduced, row)`` over the rows of a key, as they come: the reduced row with ``window_start`` and ``window_end``
+        behind it. Two sessions that become one are reduced by it as well."""
+        return self._kept(Reduced(checked_callable("reduce", fn)))
 
     def process(self, fn: "WindowProcess | Callable[[list[Any], Any], Any]", schema: SchemaLike) -> Stream:
         """``fn(rows, ctx)``, or a ``cw.WindowProcess``: its results with ``window_start`` and ``window_end`` behind them."""
@@ -90,16 +113,23 @@ class WindowedStream:
             function = checked_instance("process", fn, WindowProcess)
             refuse_keyed_state("process", function)
         else:
-            function = _Plain(fn)
+            function = PlainFunction(fn)
         if isinstance(self._windows, Sessions):
-            return self._of_sessions(Processed(function, schema))
+            return self._kept(Processed(function, schema))
         return self._gathered(
-            WindowProcessOperator(function, schema, self._columns, self._windows, self._time, self._lateness)
+            WindowProcessOperator(
+                function, schema, self._columns, self._windows, self._time, self._lateness, self._early
+            )
         )
 
-    def _of_sessions(self, content: SessionContent) -> Stream:
-        assert isinstance(self._windows, Sessions)
-        return self._gathered(SessionWindows(content, self._columns, self._windows.gap, self._time, self._lateness))
+    def _kept(self, content: WindowContent) -> Stream:
+        """By key, as values."""
+        if isinstance(self._windows, Sessions):
+            gap = self._windows.gap
+            return self._gathered(SessionWindows(content, self._columns, gap, self._time, self._lateness, self._early))
+        return self._gathered(
+            KeptWindows(content, self._columns, self._windows, self._time, self._lateness, self._early)
+        )
 
     def _gathered(self, operator: Operator) -> Stream:
         inputs = tuple(Upstream(up.draft, up.tag, Exchange.KEY_GROUP, self._columns) for up in self._inputs)
@@ -120,6 +150,8 @@ class WindowedStream:
         partner = self._keyed._checked_partner("join", other)
         if self._time is None:
             raise ConfigError("window: a join needs event time; leave time='processing' out.")
+        if self._early is not None:
+            raise ConfigError("window: early has no meaning for a join: its pairs come out at once.")
         if self._lateness:
             raise ConfigError("window: allowed_lateness has no meaning for a join: its pairs come out at once.")
         if isinstance(self._windows, Sessions):
@@ -128,7 +160,7 @@ class WindowedStream:
         return joined(self._keyed, partner, WindowJoin(self._columns, partner._columns, times, self._windows))
 
 
-class _Plain(WindowProcess):
+class PlainFunction(WindowProcess):
     def __init__(self, fn: Callable[[list[Any], Any], Any]) -> None:
         self._fn = fn
 

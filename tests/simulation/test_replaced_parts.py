@@ -1,5 +1,6 @@
 """A program that was changed between two runs: what it cannot restore is refused before anything runs, and named."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from cutwater.job.deployment import Deployment
 from cutwater.job.handle import JobState
 from cutwater.job.moved_records import MovedRecords
 from cutwater.spark.starting_point import StartingPoint
+from cutwater.state.operator_states import BoundOperatorStates
 from cutwater.subtask.chain import OperatorFailure
 from cutwater.testing.simulation import Simulation
 from tests.own_sink import OwnSink
@@ -215,6 +217,97 @@ def test_a_state_that_is_no_longer_declared_is_dropped_when_that_is_asked_for_an
     deployment = again.deploy()
     assert not [table for restore in deployment.restores.values() for table in restore.tables()]
     assert "not restored: uid 'step': most; Totals declares total" in again.log
+
+
+class Remembers(cw.Process):
+    rows = cw.ListOperatorState("long")
+    all = cw.UnionOperatorState("long")
+
+    def process(self, row: Any, ctx: Any) -> Any:
+        self.rows.append(row.value)
+        self.all.append(row.value)
+        yield (row.value,)
+
+
+class RemembersRows(cw.Process):
+    rows = cw.ListOperatorState("long")
+
+    def process(self, row: Any, ctx: Any) -> Any:
+        yield (len(self.rows),)
+
+
+class RemembersOtherwise(cw.Process):
+    rows = cw.UnionOperatorState("long")
+    all = cw.UnionOperatorState("long")
+
+    def process(self, row: Any, ctx: Any) -> Any: ...
+
+
+class RemembersWindows(cw.WindowProcess):
+    told = cw.ListOperatorState("long")
+
+    def process(self, rows: list[Any], ctx: Any) -> Any: ...
+
+    def open(self, ctx: Any) -> None:
+        if not len(self.told):
+            self.told.append(1)
+
+
+def plain(function: Any) -> Build:
+    return lambda env: numbers(env).process(function, "value long").uid("step").write(cw.discard(), uid="nowhere")
+
+
+def windows(function: Any, kind: Any) -> Build:
+    return keyed(lambda stream: stream.window(kind, time="processing").process(function, "value long"))
+
+
+def no_rows(rows: list[Any], ctx: Any) -> Any:
+    return []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "declares", "told"),
+    [
+        (
+            plain(Remembers),
+            plain(RemembersRows),
+            RemembersRows,
+            r"all \(UnionOperatorState\); RemembersRows declares rows \(ListOperatorState\)",
+        ),
+        (plain(Remembers), plain(RemembersOtherwise), RemembersOtherwise, r"rows \(ListOperatorState\); RemembersOther"),
+        (
+            plain(Remembers),
+            lambda env: numbers(env).map(lambda row: row, "value long, k long").uid("step").write(cw.discard(), uid="nowhere"),
+            None,
+            "list_state, union_state of process; now it is map, which keeps no state",
+        ),
+        *(
+            (windows(RemembersWindows, kind), windows(no_rows, kind), Forgetful, r"told \(ListOperatorState\)")
+            for kind in (cw.tumbling("1h"), cw.session("1h"))
+        ),
+    ],
+)  # fmt: skip
+def test_operator_state_that_is_no_longer_declared_is_refused_at_the_start_or_dropped(
+    tmp_path: Path, before: Build, after: Build, declares: Any, told: str
+) -> None:
+    killed_behind_checkpoint(tmp_path, before)
+    with pytest.raises(RestoreError, match=rf"Checkpoint 1 of job 'job' holds state(?s:.)*\n  uid 'step': {told}"):
+        StartedAgain(tmp_path, after)
+    again = StartedAgain(tmp_path, after, allow_non_restored_state=True)
+    restores = again.deploy().restores.values()
+    assert re.search(rf"not restored: uid 'step': {told}", again.log)
+    for parts in (each.inline for restore in restores for each in restore.operators if each.uid == "step"):
+        BoundOperatorStates(declares(), "step", parts)  # finds nothing that it does not know
+
+
+def test_operator_state_goes_on_when_another_state_is_dropped(tmp_path: Path) -> None:
+    killed_behind_checkpoint(tmp_path, plain(Remembers))
+    deployment = StartedAgain(tmp_path, plain(RemembersRows), allow_non_restored_state=True).deploy()
+    (step,) = [
+        each for restore in deployment.restores.values() for each in restore.operators if each.uid == "step"
+    ]  # fmt: skip
+    assert {entry["state"] for entry in step.inline[0]["list_state"]} == {"rows"}
+    assert step.inline[0]["union_state"] == []
 
 
 def test_state_whose_operator_is_gone_is_dropped_when_that_is_asked_for_and_the_log_says_so(tmp_path: Path) -> None:

@@ -436,3 +436,136 @@ def test_keys_of_several_columns() -> None:
         assert sorted(((row.k, row.v, row.n) for row in got[name]), key=str) == [
             ("a", 1, 2), ("a", 2, 1), (None, 1, 1),
         ]  # fmt: skip
+
+
+class Collected(cw.AggregateFunction):
+    accumulator_type = "array<long>"
+    result_type = "long"
+
+    def create(self) -> Any:
+        return []
+
+    def add(self, accumulator: Any, row: Any) -> Any:
+        return [*accumulator, row.v]
+
+    def merge(self, a: Any, b: Any) -> Any:
+        return [*a, *b]
+
+    def result(self, accumulator: Any) -> Any:
+        return len(accumulator)
+
+
+TOLD_BY: dict[str, Any] = {
+    "columns": lambda w: w.agg(n=cw.count()),
+    "expressions": lambda w: w.agg(n=cw.count(), values=cw.collect_list("v")),
+    "own": lambda w: w.agg(n=Collected()),
+    "process": lambda w: w.process(lambda rows, ctx: [(ctx.key, len(rows))], "k string, n long"),
+    "reduce": lambda w: w.reduce(lambda a, b: (a.k, b.ts, a.v + b.v)),
+}
+"""Each kind of window operator; ``n``, or ``v`` of the reduced row, counts."""
+
+
+def early_pipeline(windows: Any, how: str, time: Any = "event", lateness: str = "0s") -> Any:
+    def pipeline(env: cw.Environment) -> None:
+        events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts", out_of_orderness="60ms")
+        windowed = events.key_by("k").window(windows, time=time, early="1s", allowed_lateness=lateness)
+        TOLD_BY[how](windowed).uid("w").collect("out")
+
+    return pipeline
+
+
+def counted_of(rows: list[Any]) -> list[Any]:
+    return [(row.k, millis(row.window_start), row["n" if "n" in row._fields else "v"], row.early) for row in rows]
+
+
+@pytest.mark.parametrize("how", TOLD_BY)
+@pytest.mark.parametrize("windows", [cw.tumbling("100ms"), cw.session("50ms")])
+def test_with_early_what_changed_is_told_by_the_clock_before_the_window_is_over(windows: Any, how: str) -> None:
+    steps = script([("a", 0, 1), ("b", 0, 1)], ADVANCE("1s"), [("a", 10, 1)], ADVANCE("1s"), ADVANCE("5s"))
+    got = counted_of(run(early_pipeline(windows, how), {"in": steps})["out"])
+    assert got[:3] == [("a", 0, 1, True), ("b", 0, 1, True), ("a", 0, 2, True)]
+    assert sorted(got[3:]) == [("a", 0, 2, False), ("b", 0, 1, False)]
+
+
+@pytest.mark.parametrize("how", TOLD_BY)
+@pytest.mark.parametrize("windows", [cw.tumbling("1 min"), cw.session("1 min")])
+def test_early_results_come_by_the_clock_too_and_behind_a_restore_once_more(windows: Any, how: str) -> None:
+    steps = script([("a", 0, 1), ("b", 0, 1)], ADVANCE("1s"), CHECKPOINT, FAIL, ADVANCE("1s"), [("a", 0, 1)])
+    got = run(early_pipeline(windows, how, "processing"), {"in": steps})["out"]
+    told = [(row.k, row["n" if "n" in row._fields else "v"], row.early) for row in got]
+    assert sorted(told[:2]) == sorted(told[2:4]) == [("a", 1, True), ("b", 1, True)]
+    assert sorted(told[4:]) == [("a", 2, False), ("b", 1, False)]
+
+
+@settings(max_examples=60)
+@given(
+    steps=STEPS, windows=st.sampled_from([*KINDS, cw.session("5ms")]), how=st.sampled_from(sorted(TOLD_BY)),
+    parallelism=st.integers(1, 3), seed=st.integers(0, 2**32),
+)  # fmt: skip
+def test_early_results_change_nothing_about_the_final_ones(
+    steps: list[Any], windows: Any, how: str, parallelism: int, seed: int
+) -> None:
+    steps = [ADVANCE("1s") if step == ADVANCE("100ms") else step for step in steps]
+
+    def plain(env: cw.Environment) -> None:
+        events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts", out_of_orderness="60ms")
+        TOLD_BY[how](events.key_by("k").window(windows)).uid("w").collect("out")
+
+    inputs = {"in": script(*steps)}
+    choose = random.Random(seed).randrange
+    got = run(early_pipeline(windows, how), inputs, parallelism=parallelism, choose=choose)["out"]
+    without = run(plain, inputs, parallelism=parallelism)["out"]
+    value = "v" if how == "reduce" else "n"
+
+    def facts(rows: list[Any]) -> Counter[Any]:
+        return Counter((row.k, row.window_start, row.window_end, row[value]) for row in rows)
+
+    final = [row for row in got if not row.early]
+    assert facts(final) == facts(without)
+    if not hasattr(windows, "gap"):
+        assert {each[:3] for each in facts(got)} == {each[:3] for each in facts(final)}
+
+
+def test_early_has_to_be_a_duration_and_its_column_is_reserved() -> None:
+    env = cw.Environment(checkpointing=None)
+    keyed = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts").key_by("k")
+    with pytest.raises(cw.ConfigError, match="early=5: a bare number"):
+        keyed.window(cw.tumbling("5s"), early=5)  # type: ignore[arg-type]
+    with pytest.raises(cw.SchemaError, match="'early' is a column of every window's result"):
+        keyed.window(cw.tumbling("5s"), early="1s").agg(early=cw.count())
+    assert "early" in keyed.window(cw.tumbling("5s")).agg(early=cw.count()).schema.names
+    with pytest.raises(cw.ConfigError, match="early has no meaning for a join"):
+        keyed.window(cw.tumbling("5s"), early="1s").join(keyed)
+
+
+@settings(max_examples=60)
+@given(
+    steps=STEPS, how=st.sampled_from(sorted(TOLD_BY)), lateness=st.sampled_from(["0s", "5ms", "30ms"]),
+    windows=st.sampled_from(KINDS), parallelism=st.integers(1, 3), seed=st.integers(0, 2**32),
+)  # fmt: skip
+def test_whatever_is_kept_late_records_come_out_beside_and_the_last_told_counts_all_others(
+    steps: list[Any], how: str, lateness: str, windows: Windows, parallelism: int, seed: int
+) -> None:
+    def pipeline(env: cw.Environment) -> None:
+        events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts", out_of_orderness="5ms")
+        told = TOLD_BY[how](events.key_by("k").window(windows, allowed_lateness=lateness)).uid("w")
+        told.collect("out")
+        told.side_output("late").collect("late")
+
+    # a reduced row adds up: each record counts one
+    steps = [(step[0], step[1], 1) if isinstance(step, tuple) else step for step in steps]
+    choose = random.Random(seed).randrange
+    got = run(pipeline, {"in": script(*steps)}, parallelism=parallelism, choose=choose)
+    events = Counter(step for step in steps if isinstance(step, tuple))
+    late = Counter((row.k, row.ts, row.v) for row in got["late"])
+    assert not late - events
+    expected = {where: n for where, (n, *_) in by_hand(list((events - late).elements()), windows).items()}
+    latest: dict[Any, int] = {}
+    for row in got["out"]:
+        n = row["v" if how == "reduce" else "n"]
+        latest[row.k, millis(row.window_start), millis(row.window_end)] = n
+    assert all(latest.get(where, 0) <= n for where, n in expected.items())
+    assert latest.keys() <= expected.keys()
+    if windows.size == windows.slide:
+        assert latest == expected
+    assert lateness != "0s" or len(latest) == len(got["out"]), "only allowed lateness tells a window again"

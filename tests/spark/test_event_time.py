@@ -134,3 +134,58 @@ def test_sessions_and_a_join_come_out_once_over_a_killed_worker(tmp_path: Path) 
     assert sum(expected.values()) > KEYS, "several sessions of each key"
     near = Counter((key, a, b) for key, times in by_key.items() for a in times for b in times if abs(a - b) <= 20)
     assert Counter((row.k, row.ts, row.ts_right) for row in result.rows("near")) == near
+
+
+class Span(cw.AggregateFunction):
+    accumulator_type = "struct<low:long,high:long>"
+    result_type = "long"
+
+    def create(self) -> Any:
+        return None
+
+    def add(self, accumulator: Any, row: Any) -> Any:
+        return self.merge(accumulator or (row.ts, row.ts), (row.ts, row.ts))
+
+    def merge(self, a: Any, b: Any) -> Any:
+        return min(a[0], b[0]), max(a[1], b[1])
+
+    def result(self, accumulator: Any) -> Any:
+        return accumulator.high - accumulator.low
+
+
+def test_aggregates_of_values_are_told_once_over_a_killed_worker(tmp_path: Path) -> None:
+    checkpointing = cw.Checkpointing("200ms", storage=f"file:{tmp_path / 'checkpoints'}")
+    env = cw.Environment(parallelism=2, checkpointing=checkpointing, restart=cw.fixed_delay(attempts=3, delay="10ms"))
+    keyed = events(env, "slow", 1200).key_by("k")
+    windowed = keyed.window(cw.sliding("1500ms", "500ms"), early="300ms")
+    windowed.agg(all=cw.collect_list("ts"), span=pl.col("ts").max() - pl.col("ts").min()).uid("rows").collect("rows")
+    windowed.agg(n=cw.count(), span=Span(), different=cw.count_distinct("ts")).uid("own").collect("own")
+    windowed.reduce(lambda a, b: (a.k, max(a.ts, b.ts))).uid("latest").collect("latest")
+    keyed.agg(span=Span()).uid("running").collect("running")
+    job = env.start("values")
+    wait_until(lambda: completed_checkpoints(job) >= 4, "some checkpoints")
+    kill_worker(job, "own[1]")
+    result = job.wait("300s")
+    assert result.attempts == 2
+    truth: dict[tuple[int, int], list[int]] = {}
+    records = [(value % KEYS, value * 5 - (value * 7 % 5) * 10) for value in range(RECORDS)]
+    for key, ts in records:
+        for start in range((ts - 1500) // 500 * 500 + 500, ts + 1, 500):
+            truth.setdefault((key, start), []).append(ts)
+
+    def final(name: str) -> dict[tuple[int, int], Any]:
+        rows = [row for row in result.rows(name) if not row.early]
+        assert len(rows) == len(truth), "each window of a key once"
+        assert any(row.early for row in result.rows(name))
+        return {(row.k, int(row.window_start.timestamp() * 1000)): row for row in rows}
+
+    rows, own, latest = final("rows"), final("own"), final("latest")
+    for where, times in truth.items():
+        span = max(times) - min(times)
+        assert (sorted(rows[where].all), rows[where].span) == (sorted(times), span)
+        assert (own[where].n, own[where].span, own[where].different) == (len(times), span, len(set(times)))
+        assert latest[where].ts == max(times)
+    spans = {
+        key: max(t for k, t in records if k == key) - min(t for k, t in records if k == key) for key in range(KEYS)
+    }
+    assert {key: max(row.span for row in result.rows("running") if row.k == key) for key in range(KEYS)} == spans

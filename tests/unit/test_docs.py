@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 import typer
 
@@ -84,8 +85,9 @@ def test_the_pipeline_of_getting_started_passes_its_test(tmp_path: Path, monkeyp
 
 def test_the_pipelines_of_event_time_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    written, windows = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "event-time.md").read_text(), re.DOTALL)
-    names: dict[str, Any] = {"__name__": "event_time", "cw": cw}
+    page = (ROOT / "docs" / "event-time.md").read_text()
+    written, windows, aggregates, *_ = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {"__name__": "event_time", "cw": cw, "pl": pl}
     exec(compile(written, "silence.py", "exec"), names)
     minutes = [datetime(2024, 5, 1, 12, minute, tzinfo=UTC) for minute in (0, 5, 20)]
     clicks = [("ann", minutes[0]), ("ann", minutes[1]), ("bob", minutes[2])]
@@ -99,6 +101,27 @@ def test_the_pipelines_of_event_time_run(tmp_path: Path, monkeypatch: pytest.Mon
     visits = [(user, "home", moment) for user, moment in clicks]
     counts = cw.testing.run(names["pipeline"], {"clicks": visits})["counts"]
     assert [(row.page, row.window_start, row.n) for row in counts] == [("home", moment, 1) for moment in minutes]
+    exec(compile(aggregates, "spread.py", "exec"), names)
+    (tmp_path / "trades").mkdir()
+    (tmp_path / "trades" / "today.json").touch()
+    trades = [("tea", 2.0, "ann", minutes[0]), ("tea", 5.0, "bob", minutes[0]), ("tea", 3.0, "ann", minutes[0])]
+    told = cw.testing.run(names["pipeline"], {"trades": trades})
+    assert [(row.n, row.buyers, row.prices, row.p90, row.spread) for row in told["minutes"]] == [
+        (3, 2, [2.0, 5.0, 3.0], 5.0, 3.0)
+    ]
+    assert (told["so far"][-1].spread, told["so far"][-1].buyers) == (3.0, 2)
+
+
+def test_the_pipeline_of_state_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (written,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "state.md").read_text(), re.DOTALL)
+    names: dict[str, Any] = {"__name__": "state", "cw": cw}
+    exec(compile(written, "dedup.py", "exec"), names)
+    (tmp_path / "messages").mkdir()
+    (tmp_path / "messages" / "today.json").touch()
+    again, later = [("ann", "hello")], cw.testing.ADVANCE("50 min")
+    script = cw.testing.script(again, later, again, later, again, later, later, again)
+    assert len(cw.testing.run(names["pipeline"], {"messages": script})["new"]) == 2
 
 
 def test_the_pipeline_of_joins_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

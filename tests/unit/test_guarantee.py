@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import cutwater as cw
-from cutwater.guarantee import path_guarantee
+from cutwater.guarantee import path_guarantee, path_guarantees
 
 
 def checkpointing(**settings: object) -> cw.Checkpointing:
@@ -88,3 +88,32 @@ def test_unaligned_checkpoints_are_refused_as_not_supported_yet() -> None:
     env.read(REPLAYABLE).write(cw.discard())
     with pytest.raises(cw.ConfigError, match=r"unaligned=True.*not supported.*leave it out"):
         env.define("job", 1)
+
+
+class Forgets(cw.KeyedProcess):
+    seen = cw.ValueState("boolean", ttl="1h")
+
+    def process(self, row: object, ctx: object) -> None: ...
+
+
+def test_a_path_through_what_goes_by_the_clock_is_not_reproducible_and_says_why() -> None:
+    env = cw.Environment(checkpointing=checkpointing())
+    rows = env.read(cw.from_rows([], "k string, ts long"), uid="rows").with_timestamps("ts").key_by("k")
+    minute = cw.tumbling("1 min")
+    rows.window(minute).agg(n=cw.count()).uid("by-event").write(cw.discard(), uid="a")
+    rows.window(minute, time="processing").agg(n=cw.count()).uid("by-clock").write(cw.discard(), uid="b")
+    rows.window(minute, early="1s").agg(n=cw.count()).uid("early").write(cw.discard(), uid="c")
+    rows.window(cw.session("1s"), time="processing").agg(n=cw.count()).uid("session").write(cw.discard(), uid="d")
+    rows.window(minute, time="processing").reduce(lambda a, b: a).uid("reduce").write(cw.discard(), uid="e")
+    forgets = rows.process(Forgets, "k string").uid("forgets")
+    forgets.key_by("k").window(minute, time="processing").agg(n=cw.count()).uid("twice").write(cw.discard(), uid="f")
+    graph = env.define("job", 1)
+    paths = path_guarantees(graph.plan.graph, dict(graph.sources), dict(graph.sinks), graph.checkpointing)
+    assert {path.sink: path.by_clock for path in paths} == {
+        "a": (), "b": ("by-clock",), "c": ("early",), "d": ("session",), "e": ("reduce",), "f": ("forgets", "twice"),
+    }  # fmt: skip
+    told = str(env.explain())
+    assert "rows -> a: exactly once (replayable source" in told
+    assert "rows -> b: exactly once, not reproducible (replayable source" in told
+    assert "by-clock goes by the clock, so that records which are read again after a failure may give other" in told
+    assert "forgets, twice go by the clock" in told

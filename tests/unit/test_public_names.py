@@ -39,6 +39,9 @@ STREAMS = [
     "min",
     "max",
     "mean",
+    "collect_list",
+    "count_distinct",
+    "AggregateFunction",
     "first",
     "last",
 ]

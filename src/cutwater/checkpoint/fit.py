@@ -3,9 +3,9 @@
 State that has no place in the program is refused with its uid, its name and both sides, or left out if the user allows that.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from cutwater.checkpoint.completed import CompletedCheckpoint, StateOwner, VertexShape
 from cutwater.checkpoint.snapshot import StoredOperator
@@ -15,6 +15,23 @@ Json = Any
 
 WATERMARKS = ("watermarks", "split_watermarks")
 """How far time had come: kept so that a restore is as if nothing had happened, but nothing that anybody would miss."""
+
+_OPERATOR_STATES = {
+    "list_state": "ListOperatorState",
+    "union_state": "UnionOperatorState",
+    "broadcast_state": "BroadcastState",
+}
+"""The inline keys of what functions declare for their subtasks, and what they call it."""
+
+
+class SubtaskState(NamedTuple):
+    """A state that a function declares for its subtask and not for keys. ``kind``: the inline key that it is stored under."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ({_OPERATOR_STATES[self.kind]})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +59,45 @@ class StoredUid:
         """The states that are kept by key, unless they are empty."""
         return sorted({table.state for _, part in self.parts for table in part.tables if table.rows > 0})
 
-    def with_tables(self, names: Collection[str]) -> "StoredUid":
-        """Without the others."""
-        return replace(
-            self,
-            parts=tuple(
-                (index, replace(part, tables=tuple(table for table in part.tables if table.state in names)))
-                for index, part in self.parts
-            ),
+    def operator_states(self) -> list[SubtaskState]:
+        """Those that functions declare for their subtasks, unless they are empty."""
+        return sorted(
+            {
+                state
+                for _, inline in self.inlines()
+                for kind in _OPERATOR_STATES
+                for state in _operator_states(kind, inline)
+            }
         )
+
+    def only(self, declared: "DeclaredStates") -> "StoredUid":
+        """Without states that are not ``declared``."""
+        return replace(self, parts=tuple((index, _only(part, declared)) for index, part in self.parts))
+
+
+def _operator_states(kind: str, inline: Json) -> Iterator[SubtaskState]:
+    match inline.get(kind) if isinstance(inline, Mapping) else None:
+        case Mapping() as by_name:
+            yield from (SubtaskState(kind, name) for name, entries in by_name.items() if entries)
+        case list() as entries:
+            yield from (SubtaskState(kind, entry["state"]) for entry in entries)
+
+
+def _only(part: StoredOperator, declared: "DeclaredStates") -> StoredOperator:
+    tables = tuple(table for table in part.tables if table.state in declared.names | declared.given)
+    inline = part.inline
+    if isinstance(inline, Mapping):
+        inline = {
+            key: _only_entries(key, value, declared) if key in _OPERATOR_STATES else value
+            for key, value in inline.items()
+        }
+    return replace(part, tables=tables, inline=inline)
+
+
+def _only_entries(kind: str, value: Json, declared: "DeclaredStates") -> Json:
+    if isinstance(value, Mapping):
+        return {name: entries for name, entries in value.items() if SubtaskState(kind, name) in declared.of_subtasks}
+    return [entry for entry in value if SubtaskState(kind, entry["state"]) in declared.of_subtasks]
 
 
 def stored_by_uid(checkpoint: CompletedCheckpoint) -> dict[str, StoredUid]:
@@ -99,9 +146,13 @@ class DeclaredStates:
 
     function: str
     names: frozenset[str]
+    of_subtasks: frozenset[SubtaskState] = frozenset()
+    given: frozenset[str] = frozenset()
+    """Tables that its operator keeps for it, under names of its own."""
 
     def __str__(self) -> str:
-        return f"{self.function} declares {', '.join(sorted(self.names)) or 'no state'}"
+        declared = [*sorted(self.names), *map(str, sorted(self.of_subtasks))]
+        return f"{self.function} declares {', '.join(declared) or 'no state'}"
 
 
 def undeclared_states(
@@ -112,7 +163,9 @@ def undeclared_states(
     undeclared: dict[str, str] = {}
     for uid, stored in stored_by_uid(checkpoint).items():
         if uid in declared and uid not in replaced:
-            unknown = [name for name in stored.tables() if name not in declared[uid].names]
+            own = declared[uid]
+            unknown = [name for name in stored.tables() if name not in own.names | own.given]
+            unknown += [str(state) for state in stored.operator_states() if state not in own.of_subtasks]
             if unknown:
                 undeclared[uid] = f"{', '.join(unknown)}; {declared[uid]}"
     return undeclared

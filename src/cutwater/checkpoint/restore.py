@@ -94,7 +94,7 @@ def plan_restore(
         check_all_is_restored(checkpoint, vertices, declared)
     replaced = state_of_others(checkpoint, vertices)
     stored = {
-        uid: found.with_tables(declared[uid].names) if uid in declared else found
+        uid: found.only(declared[uid]) if uid in declared else found
         for uid, found in stored_by_uid(checkpoint).items()
         if uid not in replaced
     }

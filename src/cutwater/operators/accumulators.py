@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cutwater.aggregates import AggregateKind, AggregateSpec
+from cutwater.aggregates import AggregateKind, AggregateSpec, Aggregation, needs_values
 from cutwater.errors import ConfigError, DataError, SchemaError
 from cutwater.flow.arrow import Array
 from cutwater.flow.columns import check_key_type
@@ -143,8 +143,11 @@ def _result(result: Result, parts: Sequence[Array]) -> Array:
     return pc.divide(total, count.cast(pa.float64()))
 
 
-def plan_aggregates(schema: pa.Schema, keys: Sequence[str], results: Mapping[str, AggregateSpec]) -> AccumulatorPlan:
-    """Check names and types (SchemaError names what is wrong and what is there) and lay out the accumulators."""
+def plan_aggregates(schema: pa.Schema, keys: Sequence[str], results: Mapping[str, Aggregation]) -> AccumulatorPlan:
+    """Check names and types (SchemaError names what is wrong and what is there) and lay out the accumulators.
+
+    Of those ``results`` that are kept as values and not in columns only the names are checked: they have no place in the plan.
+    """
     if not keys:
         raise ConfigError("key_by() needs at least one column.")
     if not results:
@@ -155,11 +158,13 @@ def plan_aggregates(schema: pa.Schema, keys: Sequence[str], results: Mapping[str
     accumulators: list[Accumulator] = []
     outputs: list[Result] = []
     for name, spec in results.items():
-        if not isinstance(spec, AggregateSpec):
+        if not isinstance(spec, Aggregation):
             raise ConfigError(f"agg({name}={spec!r}): must be an aggregate, like cw.count() or cw.sum('amount').")
         if name in keys:
             raise SchemaError(f"agg({name}={spec}): {name!r} is a key column already; choose another name.")
         refuse_reserved(name, f"agg({name}={spec})")
+        if not isinstance(spec, AggregateSpec) or needs_values(spec):
+            continue
         if spec.column is not None:
             require_columns(schema, [spec.column], f"agg({name}={spec})")
         added, output_type = _accumulators(name, spec, schema)

@@ -43,6 +43,11 @@ class KeyedProcessOperator(ContextFunction):
         """As timers and state call them: those of the first input."""
         return self.inputs[0].keys
 
+    @property
+    def by_clock(self) -> bool:
+        """What has expired depends on it; of ``ctx.now`` and timers only the function knows."""
+        return any(state.ttl is not None for state in declared_states(type(self.fn)).values())
+
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
         schemas = [
             key_schema(schema, own.keys, "process") for own, schema in zip(self.inputs, inputs, strict=True) if own.keys
@@ -145,7 +150,7 @@ class KeyedProcessOperator(ContextFunction):
     def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
         assert self._store is not None
         time = super().snapshot(checkpoint)
-        return OperatorSnapshot(inline=time and time.inline, tables=self._store.freeze())
+        return OperatorSnapshot(inline=time and time.inline, tables=self._states.freeze())
 
     def close(self) -> None:
         if self._opened:

@@ -99,6 +99,11 @@ class Operator(ABC):
     split: str = ""
     """Behind a source, in its chain: the split that the records being processed are of."""
 
+    @property
+    def by_clock(self) -> bool:
+        """Whether what comes out depends on when records came, so that it differs when they are read again."""
+        return False
+
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
         """In the driver, when the pipeline is written: raise SchemaError if the inputs do not fit."""
         return inputs[0]

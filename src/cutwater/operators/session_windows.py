@@ -3,115 +3,62 @@
 Windows merge when a record comes between them, so they belong to keys and not to a grid: each key has its own list of them.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 from heapq import heapify, heappop, heappush
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from cutwater.flow.event_time import EventTime, Times
 from cutwater.flow.watermarks import MAX_WATERMARK, MIN_WATERMARK, Milliseconds
+from cutwater.operators.early_results import ChangedValues, EarlyResults
 from cutwater.operators.keyed_state import KeyedStateOperator, key_schema, keys_of
 from cutwater.operators.operator import Collector, Json, OperatorContext
 from cutwater.operators.stored_watermark import restored_watermark, stored_watermark
-from cutwater.operators.window_aggregate import LATE, WINDOW_END, WINDOW_START, refuse_taken
 from cutwater.operators.window_calls import with_own_sides
-from cutwater.schema import TIMESTAMP
+from cutwater.operators.window_content import KeyWindow, Told, WindowContent, tell
+from cutwater.operators.window_results import LATE, windowed
 from cutwater.state.key_index import KeyIndex
 from cutwater.state.tables import RowTable
 
 TABLE = "sessions"
 TELL, FORGET = 0, 1
-
-
-class Session(NamedTuple):
-    """From the first record to a gap behind the last one; ``content`` is what was gathered."""
-
-    start: Milliseconds
-    end: Milliseconds
-    content: Any
-
-
-class Told(NamedTuple):
-    """``key`` as state knows it: the value, or a tuple of them."""
-
-    key: Any
-    session: Session
-
-
-class SessionContent(ABC):
-    """What is gathered of a session's records, and what is told of it."""
-
-    @abstractmethod
-    def describe(self) -> str:
-        """What its state was gathered by."""
-
-    @abstractmethod
-    def bind(self, schema: pa.Schema, keys: Sequence[str]) -> pa.Schema:
-        """In the driver: the schema of the results, without the session's two ends."""
-
-    @property
-    @abstractmethod
-    def where_ends_stand(self) -> int:
-        """Before which column of the results the session's two ends are put."""
-
-    @property
-    @abstractmethod
-    def stored_type(self) -> pa.DataType: ...
-
-    def side_schemas(self) -> Mapping[str, pa.Schema]:
-        return {}
-
-    @abstractmethod
-    def open(self, ctx: OperatorContext) -> None: ...
-
-    @abstractmethod
-    def of_fragments(self, ordered: pa.RecordBatch, fragments: Times, count: int) -> list[Any]:
-        """The content of each fragment; ``fragments`` says to which one a record belongs, ascending."""
-
-    @abstractmethod
-    def merged(self, before: Any, after: Any) -> Any:
-        """Of two that touch; ``before`` is the one that was gathered first."""
-
-    @abstractmethod
-    def results(self, told: Sequence[Told], out: Collector) -> tuple[pa.RecordBatch, list[int]]:
-        """Rows, and for each the number of its session in ``told``."""
-
-    def know(self, watermark: Milliseconds) -> None:  # noqa: B027 (optional hook)
-        """What the function's context says of time."""
-
-    def inline_with(self, inline: Mapping[str, Any]) -> Any:
-        """For a snapshot: ``inline`` and what the function keeps of its own."""
-        return inline
-
-    def close(self) -> None:  # noqa: B027 (optional hook)
-        """Called once, also after a failure."""
+SESSIONS_A_STEP = 1024
+_ALL: Milliseconds = 0
+"""Sessions are looked for by their keys: what changed is not told apart by when it ends."""
 
 
 class SessionWindows(KeyedStateOperator):
     """``time`` None: by the clock. A session whose end has passed is told; records that still come within the allowed lateness
-    let it be told again, as it is then."""
+    let it be told again, as it is then; with ``early``, open ones that changed are told so often by the clock."""
 
     def __init__(
         self,
-        content: SessionContent,
+        content: WindowContent,
         keys: Sequence[str],
         gap: Milliseconds,
         time: EventTime | None,
         lateness: Milliseconds,
+        early: Milliseconds | None,
     ) -> None:
         self.content = content
         self._keys = tuple(keys)
         self._gap = gap
         self._time = time
         self._lateness = lateness
+        self._every = early
         self.where = "window"
         self._reached = MIN_WATERMARK
         self._agenda: list[tuple[Milliseconds, int, int, Any]] = []
         """When a session of a key is to be told or forgotten: (time, TELL or FORGET, a number that breaks ties, key)."""
         self._numbers = 0
+
+    @property
+    def by_clock(self) -> bool:
+        return self._time is None or self._every is not None
 
     def describe(self) -> str:
         kind = "processing" if self._time is None else "event"
@@ -123,12 +70,8 @@ class SessionWindows(KeyedStateOperator):
         if self._time is not None:
             self._time.check(inputs[0], "window")
         results = self.content.bind(inputs[0], self._keys)
-        refuse_taken(results.names)
-        schema = results
-        for at, name in enumerate((WINDOW_START, WINDOW_END)):
-            schema = schema.insert(self.content.where_ends_stand + at, pa.field(name, TIMESTAMP, nullable=False))
-        self._schema = schema
-        return schema
+        self._schema = windowed(results, self.content.where_ends_stand, marked=self._every is not None)
+        return self._schema
 
     def side_schemas(self) -> Mapping[str, pa.Schema]:
         late = {} if self._time is None else {LATE: self._rows}
@@ -141,13 +84,15 @@ class SessionWindows(KeyedStateOperator):
         session = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("content", self.content.stored_type)])
         self._table: RowTable = self.store.rows(TABLE, self._key_schema, pa.list_(session))
         self._reached = restored_watermark(ctx)
+        self._early = EarlyResults(self._every, ChangedValues)
         for key, sessions in self._table.items():
+            self._early.note(_ALL, [key], ctx.now())
             for each in sessions:
-                self._note(Session(*each), key, push=False)
+                self._note(KeyWindow(*each), key, push=False)
         heapify(self._agenda)
         self.content.open(ctx)
 
-    def _note(self, session: Session, key: Any, *, push: bool = True) -> None:
+    def _note(self, session: KeyWindow, key: Any, *, push: bool = True) -> None:
         """What will have to be done about the session."""
         self._numbers += 1
         told = session.end - 1 <= self._reached
@@ -172,11 +117,13 @@ class SessionWindows(KeyedStateOperator):
         again: list[Told] = []
         for number, shown in enumerate(keys_of(ordered.take(first), self._keys)):
             key = shown if len(self._keys) == 1 else tuple(shown)
-            told = self._add(key, Session(starts[number], ends[number], contents[number]))
+            told = self._add(key, starts[number], ends[number], contents[number])
             if told is None:
                 late.append(number)
             elif told.end - 1 <= self._reached:
                 again.append(Told(key, told))
+            elif self._every is not None:
+                self._early.note(_ALL, [key], self._now())
         if late:
             out.emit_side(LATE, ordered.filter(pa.array(np.isin(fragments, late))))
         self._tell(again, out)
@@ -198,22 +145,21 @@ class SessionWindows(KeyedStateOperator):
         begins[0] = True
         return order, np.cumsum(begins) - 1
 
-    def _add(self, key: Any, new: Session) -> Session | None:
-        """The session that ``new`` is part of then; None if it is over and done with."""
-        kept: list[Session] = []
-        noted: set[Milliseconds] = set()
+    def _add(self, key: Any, start: Milliseconds, end: Milliseconds, fragment: Any) -> KeyWindow | None:
+        """The session that the fragment is part of then; None if it is over and done with."""
+        kept: list[KeyWindow] = []
+        touched: list[KeyWindow] = []
         for raw in self._table.get(key) or ():
-            old = Session(*raw)
-            if old.start <= new.end and new.start <= old.end:
-                content = self.content.merged(old.content, new.content)
-                new = Session(min(old.start, new.start), max(old.end, new.end), content)
-                noted.add(old.end)
-            else:
-                kept.append(old)
-        if new.end - 1 + self._lateness <= self._reached:
+            old = KeyWindow(*raw)
+            (touched if old.start <= end and start <= old.end else kept).append(old)
+        start = min([start, *(old.start for old in touched)])
+        end = max([end, *(old.end for old in touched)])
+        if end - 1 + self._lateness <= self._reached:
             return None
+        content = reduce(self.content.merged, [old.content for old in touched]) if touched else None
+        new = KeyWindow(start, end, self.content.added(content, fragment))
         self._table.put(key, [*kept, new])
-        if new.end not in noted:
+        if end not in {old.end for old in touched}:
             self._note(new, key)
         return new
 
@@ -224,11 +170,20 @@ class SessionWindows(KeyedStateOperator):
         out.advance(watermark)
 
     def next_timer(self) -> Milliseconds | None:
-        return self._agenda[0][0] + 1 if self._time is None and self._agenda else None
+        ends = self._agenda[0][0] + 1 if self._time is None and self._agenda else None
+        return min((each for each in (ends, self._early.due) if each is not None), default=None)
 
     def on_processing_time(self, now: Milliseconds, out: Collector) -> Iterator[None]:
         if self._time is None:
             yield from self._advance(now - 1, out)
+        for _, keys in self._early.take(now):
+            yield from self._tell_early(iter(keys or ()), out)
+
+    def _tell_early(self, keys: Iterator[Any], out: Collector) -> Iterator[None]:
+        while step := list(islice(keys, SESSIONS_A_STEP)):
+            sessions = ((key, KeyWindow(*raw)) for key in step for raw in self._table.get(key) or ())
+            self._tell([Told(key, each) for key, each in sessions if each.end - 1 > self._reached], out, early=True)
+            yield
 
     def end_of_input(self, out: Collector, *, drain: bool) -> None:
         """By the clock too the sessions that are open when all input has ended are told, as they are."""
@@ -240,7 +195,7 @@ class SessionWindows(KeyedStateOperator):
         due: list[Told] = []
         while self._agenda and self._agenda[0][0] <= time:
             when, what, _, key = heappop(self._agenda)
-            sessions = [Session(*each) for each in self._table.get(key) or ()]
+            sessions = [KeyWindow(*each) for each in self._table.get(key) or ()]
             if what == TELL:
                 due += [Told(key, each) for each in sessions if each.end - 1 == when]
                 if self._lateness:
@@ -251,25 +206,15 @@ class SessionWindows(KeyedStateOperator):
             left = [each for each in sessions if each.end - 1 != gone]
             if len(left) < len(sessions):
                 self._table.put(key, left) if left else self._table.delete(key)
-            if len(due) >= 1024:
+            if len(due) >= SESSIONS_A_STEP:
                 self._tell(due, out)
                 due = []
                 yield
         self._reached = max(time, self._reached)
         self._tell(due, out)
 
-    def _tell(self, told: Sequence[Told], out: Collector) -> None:
-        if not told:
-            return
-        results, sessions = self.content.results(told, out)
-        if results.num_rows == 0:
-            return
-        starts = np.array([told[number].session.start for number in sessions], np.int64) * 1000
-        ends = np.array([told[number].session.end for number in sessions], np.int64) * 1000
-        at = self.content.where_ends_stand
-        columns = results.columns
-        columns[at:at] = [pa.array(starts).cast(TIMESTAMP), pa.array(ends).cast(TIMESTAMP)]
-        out.emit(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+    def _tell(self, told: Sequence[Told], out: Collector, *, early: bool = False) -> None:
+        tell(self.content, told, self._schema, out, early if self._every is not None else None)
 
     def _inline(self) -> Json:
         return self.content.inline_with(stored_watermark(self._reached))

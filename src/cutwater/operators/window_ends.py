@@ -27,8 +27,12 @@ class WindowEnds:
     def expect(self, pane: Milliseconds) -> list[Milliseconds]:
         """The pane has records: each of its windows is to be told when it ends. The ends of those that were told already and
         are not done with."""
+        return self.expect_ends(self.windows.ends_of_pane(pane))
+
+    def expect_ends(self, ends: Iterable[Milliseconds]) -> list[Milliseconds]:
+        """The same of the windows that end there."""
         told = []
-        for end in self.windows.ends_of_pane(pane):
+        for end in ends:
             if end - 1 > self.reached:
                 if end not in self._waiting:
                     self._waiting.add(end)
@@ -36,6 +40,10 @@ class WindowEnds:
             elif end - 1 + self.lateness > self.reached:
                 told.append(end)
         return told
+
+    def open_ones(self) -> list[Milliseconds]:
+        """The ends of all that are to be told, in any order."""
+        return list(self._ends)
 
     def first(self) -> Milliseconds | None:
         return self._ends[0] if self._ends else None

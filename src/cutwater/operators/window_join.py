@@ -6,15 +6,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cutwater.errors import SchemaError
 from cutwater.flow.event_time import EventTime, Times
 from cutwater.flow.partitioning import by_number
 from cutwater.flow.watermarks import Milliseconds
 from cutwater.operators.join import TimedJoin
 from cutwater.operators.operator import Collector
-from cutwater.operators.window_aggregate import WINDOW_END, WINDOW_START, moments
 from cutwater.operators.window_panes import is_over
-from cutwater.schema import TIMESTAMP
+from cutwater.operators.window_results import of_window, windowed, with_window
 from cutwater.windows import Windows
 
 
@@ -32,13 +30,8 @@ class WindowJoin(TimedJoin):
         return f"window({self._windows}).join"
 
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
-        joined = super().output_schema(inputs)
-        if taken := {WINDOW_START, WINDOW_END} & set(joined.names):
-            raise SchemaError(f"window: {taken.pop()!r} is a column of every window's result; rename it before.")
-        keys = len(self._keys[0])
-        for at, name in enumerate((WINDOW_START, WINDOW_END)):
-            joined = joined.insert(keys + at, pa.field(name, TIMESTAMP, nullable=False))
-        return joined
+        self._schema = windowed(super().output_schema(inputs), len(self._keys[0]), marked=False)
+        return self._schema
 
     def _is_late(self, times: Times) -> npt.NDArray[np.bool_]:
         return is_over(self._windows, 0, self._windows.panes_of_times(times), self._watermark)
@@ -55,11 +48,8 @@ class WindowJoin(TimedJoin):
                 self._table.add(port, start, part)
 
     def _in_window(self, pairs: pa.RecordBatch, start: Milliseconds) -> pa.RecordBatch:
-        keys = len(self._keys[0])
-        for at, (name, time) in enumerate(((WINDOW_START, start), (WINDOW_END, start + self._windows.size))):
-            field = pa.field(name, TIMESTAMP, nullable=False)
-            pairs = pairs.add_column(keys + at, field, moments(time, pairs.num_rows))
-        return pairs
+        window = of_window(start, start + self._windows.size, pairs.num_rows, early=None)
+        return with_window(pairs, len(self._keys[0]), window, self._schema)
 
     def _is_done(self, bucket: int) -> bool:
         return bucket + self._windows.size - 1 <= self._watermark

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -18,7 +18,8 @@ from cutwater.errors import ConfigError
 from cutwater.flow.watermarks import Milliseconds
 from cutwater.schema import TypeLike, arrow_type
 from cutwater.state.backend import KeyedStateStore
-from cutwater.state.expiry import with_expiry
+from cutwater.state.expiry import LiveRows, with_expiry
+from cutwater.state.frozen import FrozenTable
 from cutwater.state.handles import (
     AggregatingHandle,
     Handle,
@@ -31,15 +32,25 @@ from cutwater.state.handles import (
 from cutwater.state.key_scope import KeyScope
 from cutwater.state.place import Place
 
+RenewedOn = Literal["write", "read"]
+
 
 class StateDescriptor(ABC):
-    """One declared state. On an instance that is bound, the attribute is the handle of the current key's state."""
+    """One declared state. On an instance that is bound, the attribute is the handle of the current key's state.
 
-    def __init__(self, type: TypeLike, *, ttl: Duration | None = None) -> None:
+    A ``ttl`` counts from the last write; with ``on="read"`` from the last write or read.
+    """
+
+    def __init__(self, type: TypeLike, *, ttl: Duration | None = None, on: RenewedOn = "write") -> None:
         kind = self.__class__.__name__
         self.name = ""
         self.type = arrow_type(type, f"{kind}'s type")
         self.ttl = None if ttl is None else parse_duration(f"{kind}'s ttl", ttl)
+        if on not in ("write", "read"):
+            raise ConfigError(f"{kind}'s on={on!r} must be 'write' or 'read': what lets its ttl begin anew.")
+        if on == "read" and ttl is None:
+            raise ConfigError(f"{kind}'s on='read' says what lets a ttl begin anew; add ttl='1h', or leave it out.")
+        self.on = on
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -69,8 +80,9 @@ class StateDescriptor(ABC):
             return self.type
         return with_expiry(self.type)
 
-    def _ttl(self) -> Milliseconds | None:
-        return None if self.ttl is None else self.ttl // timedelta(milliseconds=1)
+    def _expiry(self) -> dict[str, Any]:
+        """What its handle is told of it."""
+        return {"ttl": None if self.ttl is None else self.ttl // timedelta(milliseconds=1), "renews": self.on == "read"}
 
 
 class ValueState(StateDescriptor):
@@ -84,7 +96,7 @@ class ValueState(StateDescriptor):
 
     def bind(self, store: KeyedStateStore, uid: str, keys: pa.Schema, scope: KeyScope) -> Handle:
         table = store.rows(self.name, keys, self.stored_type)
-        return self._handle(table, scope, Place(uid, repr(self.name), self.type), self.type, self._ttl())
+        return self._handle(table, scope, Place(uid, repr(self.name), self.type), self.type, **self._expiry())
 
 
 class ListState(StateDescriptor):
@@ -96,14 +108,16 @@ class ListState(StateDescriptor):
 
     def bind(self, store: KeyedStateStore, uid: str, keys: pa.Schema, scope: KeyScope) -> Handle:
         table = store.rows(self.name, keys, self.stored_type)
-        return ListHandle(table, scope, Place(uid, repr(self.name), self.type), self.type, self._ttl())
+        return ListHandle(table, scope, Place(uid, repr(self.name), self.type), self.type, **self._expiry())
 
 
 class MapState(StateDescriptor):
     """A dict for each key. A ttl counts for each entry."""
 
-    def __init__(self, key_type: TypeLike, value_type: TypeLike, *, ttl: Duration | None = None) -> None:
-        super().__init__(value_type, ttl=ttl)
+    def __init__(
+        self, key_type: TypeLike, value_type: TypeLike, *, ttl: Duration | None = None, on: RenewedOn = "write"
+    ) -> None:
+        super().__init__(value_type, ttl=ttl, on=on)
         self.key_type = arrow_type(key_type, "MapState's key type")
         if pa.types.is_nested(self.key_type) and not pa.types.is_struct(self.key_type):
             raise ConfigError(f"MapState({key_type!r}, ...): a list or a map cannot be a map's key.")
@@ -114,7 +128,7 @@ class MapState(StateDescriptor):
 
     def bind(self, store: KeyedStateStore, uid: str, keys: pa.Schema, scope: KeyScope) -> Handle:
         table = store.rows(self.name, keys, self.stored_type)
-        handle = MapHandle(table, scope, Place(uid, repr(self.name), self.type), self.type, self._ttl())
+        handle = MapHandle(table, scope, Place(uid, repr(self.name), self.type), self.type, **self._expiry())
         handle.key_place = Place(uid, f"{self.name!r}, the type of its keys,", self.key_type)
         handle.plain_keys = pa.types.is_integer(self.key_type) or pa.types.is_string(self.key_type)
         return handle
@@ -125,8 +139,15 @@ class ReducingState(ValueState):
 
     _handle = ReducingHandle
 
-    def __init__(self, type: TypeLike, reduce: Callable[[Any, Any], Any], *, ttl: Duration | None = None) -> None:
-        super().__init__(type, ttl=ttl)
+    def __init__(
+        self,
+        type: TypeLike,
+        reduce: Callable[[Any, Any], Any],
+        *,
+        ttl: Duration | None = None,
+        on: RenewedOn = "write",
+    ) -> None:
+        super().__init__(type, ttl=ttl, on=on)
         if not callable(reduce):
             raise ConfigError(f"ReducingState: reduce={reduce!r} must be a function of two values.")
         self._reduce = reduce
@@ -151,8 +172,9 @@ class AggregatingState(ValueState):
         result: Callable[[Any], Any] = lambda accumulator: accumulator,
         *,
         ttl: Duration | None = None,
+        on: RenewedOn = "write",
     ) -> None:
-        super().__init__(type, ttl=ttl)
+        super().__init__(type, ttl=ttl, on=on)
         for name, function in (("create", create), ("add", add), ("result", result)):
             if not callable(function):
                 raise ConfigError(f"AggregatingState: {name}={function!r} must be a function.")
@@ -199,6 +221,12 @@ class BoundStates:
         """No key is processed from here on: state may not be used until ``key`` is set again."""
         with suppress(AttributeError):
             del self._scope.key
+
+    def freeze(self) -> list[FrozenTable]:
+        """All tables of the store as they are now, without what has expired."""
+        expiring = {handle.name for handle in self._handles if handle.expires}
+        now = self._scope.now()
+        return [LiveRows(table, now) if table.name in expiring else table for table in self._store.freeze()]
 
     def tend(self) -> None:
         for handle in self._handles:

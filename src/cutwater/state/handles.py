@@ -19,23 +19,40 @@ _NOTHING = object()
 
 
 class Handle:
-    """Common to all handles. With a ``ttl`` each entry is kept as (value, time of expiry); a write renews it."""
+    """Common to all handles. With a ``ttl`` each entry is kept as (value, time of expiry); a write renews it, and if ``renews``
+    so does a read that finds it."""
 
-    __slots__ = ("_copy_out", "_place", "_queue", "_scope", "_table", "_ttl")
+    __slots__ = ("_copy_out", "_place", "_queue", "_renews", "_scope", "_table", "_ttl")
 
     def __init__(
-        self, table: RowTable, scope: KeyScope, place: Place, data_type: pa.DataType, ttl: Milliseconds | None
+        self,
+        table: RowTable,
+        scope: KeyScope,
+        place: Place,
+        data_type: pa.DataType,
+        ttl: Milliseconds | None,
+        *,
+        renews: bool = False,
     ) -> None:
         self._table = table
         self._scope = scope
         self._place = place
         self._ttl = ttl
+        self._renews = renews
         self._copy_out = handing_out(data_type)
         self._queue: OrderedDict[Any, Milliseconds] = OrderedDict()
         """With a ttl: each key that has an entry, and when to look at it."""
         if ttl is not None:
             restored = [(key, self._expiry(entry)) for key, entry in table.items()]
             self._queue.update(sorted(restored, key=itemgetter(1)))
+
+    @property
+    def expires(self) -> bool:
+        return self._ttl is not None
+
+    @property
+    def name(self) -> str:
+        return self._table.name
 
     def clear(self) -> None:
         """Forget everything under the current key."""
@@ -82,6 +99,13 @@ class Handle:
         if self._ttl is not None and self._scope.key not in self._queue:
             self._queue[self._scope.key] = self._scope.now() + self._ttl
 
+    def _renewed(self, kept: Any) -> Any:
+        """An entry as it is kept, from now on for another ttl."""
+        return self._wrapped(kept[0])
+
+    def _is_live(self, kept: Any) -> bool:
+        return self._ttl is None or kept[1] > self._scope.now()
+
     def _live(self, kept: Any) -> Any:
         """The value of a kept entry, or _NOTHING when it has expired."""
         if self._ttl is not None:
@@ -101,7 +125,11 @@ class SingleHandle(Handle):
         if kept is None:
             return None
         value = self._live(kept)
-        return None if value is _NOTHING else value
+        if value is _NOTHING:
+            return None
+        if self._renews:
+            self._table.put(self._scope.key, self._renewed(kept))
+        return value
 
     def _set(self, value: Any) -> None:
         if value is None:
@@ -183,9 +211,19 @@ class ListHandle(Handle):
         kept.extend(map(self._wrapped, admitted))
 
     def __iter__(self) -> Iterator[Any]:
-        kept = self._table.get(self._scope.key)
+        kept = self._read()
         values = [] if kept is None else [self._live(entry) for entry in kept]
         return (value for value in values if value is not _NOTHING)
+
+    def _read(self) -> list[Any] | None:
+        """What is kept, renewed if that is what a read does."""
+        kept: list[Any] | None = self._table.get(self._scope.key)
+        if kept is not None and self._renews:
+            live = [self._renewed(entry) for entry in kept if self._is_live(entry)]
+            if live:
+                self._table.put(self._scope.key, live)
+            kept = live
+        return kept
 
     def __len__(self) -> int:
         if self._ttl is not None:
@@ -223,7 +261,11 @@ class MapHandle(Handle):
             return default
         entry = kept.get(self._as_kept(key), _NOTHING)
         value = entry if entry is _NOTHING else self._live(entry)
-        return default if value is _NOTHING else value
+        if value is _NOTHING:
+            return default
+        if self._renews:
+            self._table.own(self._scope.key, dict)[self._as_kept(key)] = self._renewed(entry)
+        return value
 
     def _as_kept(self, key: Any) -> Any:
         """The key as a write would have kept it: 0.1 stands in a map of floats as the nearest float, a dict as a row."""
@@ -257,11 +299,21 @@ class MapHandle(Handle):
 
     def items(self) -> list[tuple[Any, Any]]:
         """A copy: the map may be changed while it is gone through."""
-        kept = self._table.get(self._scope.key)
+        kept = self._read()
         if kept is None:
             return []
         live = [(key, self._live(entry)) for key, entry in kept.items()]
         return [(key, value) for key, value in live if value is not _NOTHING]
+
+    def _read(self) -> dict[Any, Any] | None:
+        """What is kept, renewed if that is what a read does."""
+        kept: dict[Any, Any] | None = self._table.get(self._scope.key)
+        if kept is not None and self._renews:
+            live = {key: self._renewed(entry) for key, entry in kept.items() if self._is_live(entry)}
+            if live:
+                self._table.put(self._scope.key, live)
+            kept = live
+        return kept
 
     def keys(self) -> list[Any]:
         return [key for key, _ in self.items()]

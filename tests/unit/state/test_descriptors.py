@@ -353,6 +353,114 @@ def test_expired_keys_are_dropped_by_tending_also_after_a_restore() -> None:
     assert sum(batch.num_rows for batch in fresh.freeze()[0].batches()) == 0
 
 
+class ReadOften:
+    value = ValueState("int", ttl="1s", on="read")
+    total = ReducingState("int", lambda a, b: a + b, ttl="1s", on="read")
+    items = ListState("array<int>", ttl="1s", on="read")
+    entries = MapState("string", "int", ttl="1s", on="read")
+
+
+def test_on_read_a_read_that_finds_a_value_renews_it_and_no_other() -> None:
+    function, clock, store = ReadOften(), Clock(), open_store()
+    states = bound(function, store, clock)
+
+    def write(key: str) -> None:
+        states.key = key
+        function.value.value = 1
+        function.total.add(1)
+        function.items.extend([[1], [2]])
+        function.entries["a"] = 1
+        function.entries["b"] = 1
+
+    write("ann")
+    write("bob")
+    states.key = "ann"
+    for _ in range(5):
+        clock.time += 600
+        states.tend()
+        assert (function.value.value, function.total.value, list(function.items)) == (1, 1, [[1], [2]])
+        assert function.entries["a"] == 1
+    assert "b" not in function.entries
+    assert function.entries.items() == [("a", 1)]
+    states.key = "bob"
+    assert (function.value.value, function.total.value, list(function.items), len(function.entries)) == (
+        None,
+        None,
+        [],
+        0,
+    )
+    clock.time += 1_000
+    states.key = "ann"
+    assert (function.value.value, function.total.value, len(function.items), function.entries.get("a")) == (
+        None, None, 0, None,
+    )  # fmt: skip
+    states.tend()
+    assert [kept(store, name) for name in ("value", "total", "items", "entries")] == [[], [], [], []]
+
+
+def test_what_was_renewed_by_a_read_lives_on_behind_a_restore() -> None:
+    function, clock, store = ReadOften(), Clock(), open_store()
+    states = bound(function, store, clock)
+    function.value.value = 1
+    function.items.append([1])
+    function.entries["a"] = 1
+    frozen = states.freeze()
+    clock.time += 900
+    assert (function.value.value, len(function.items), "a" in function.entries) == (1, 1, True)
+    fresh, restored = open_store(), ReadOften()
+    for table in states.freeze():
+        fresh.restore(table.name, table.batches())
+    bound(restored, fresh, clock)
+    clock.time += 900
+    assert (restored.value.value, list(restored.items), restored.entries.items()) == (1, [[1]], [("a", 1)])
+    expiries = [row["value"]["expires_at"] for batch in frozen[0].batches() for row in batch.to_pylist()]
+    assert expiries == [2_000], "a read changes no snapshot"
+
+
+def test_snapshots_are_without_what_has_expired_though_nothing_was_swept() -> None:
+    function, clock, store = Expiring(), Clock(), open_store()
+    states = bound(function, store, clock)
+    for key in ("ann", "bob", "cid"):
+        states.key = key
+        function.value.value = 1
+        function.items.extend([1, 2])
+        function.entries["a"] = 1
+    clock.time += 600
+    states.key = "bob"
+    function.value.value = 2
+    function.items.append(3)
+    function.entries["b"] = 2
+    clock.time += 600
+    found = {
+        table.name: [
+            (row["user"], row[table.name])
+            for batch in table.batches()
+            for row in batch.to_pylist(maps_as_pydicts="strict")
+        ]
+        for table in states.freeze()
+    }
+    end = clock.time + 400
+    assert found == {
+        "value": [("bob", {"value": 2, "expires_at": end})],
+        "items": [("bob", [{"value": 3, "expires_at": end}])],
+        "entries": [("bob", {"b": {"value": 2, "expires_at": end}})],
+    }
+    clock.time += 400
+    assert [list(table.batches()) for table in states.freeze()] == [[], [], []]
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: ValueState("int", ttl="1s", on="look"), "on='look' must be 'write' or 'read'"),
+        (lambda: MapState("int", "int", on="read"), "MapState's on='read' says what lets a ttl begin anew; add ttl="),
+    ],
+)
+def test_what_renews_has_to_be_a_read_or_a_write_of_something_with_a_ttl(make: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        make()
+
+
 def kept(store: KeyedStateStore, name: str) -> list[Any]:
     (table,) = [table for table in store.freeze() if table.name == name]
     found = [row[name] for batch in table.batches() for row in batch.to_pylist()]

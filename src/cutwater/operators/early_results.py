@@ -1,0 +1,83 @@
+"""Windows that are told before they are over: which, for which keys, and when by the clock.
+
+What changed since the last time is not in snapshots: behind a restore every open window is told once, for all its keys.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cutwater.flow.watermarks import Milliseconds
+from cutwater.state.key_index import KeyIndex
+
+
+class Changes(Protocol):
+    def add(self, keys: Any) -> None: ...
+
+
+class ChangedKeys:
+    """Keys of operators that work on columns."""
+
+    def __init__(self, keys: pa.Schema) -> None:
+        self._index = KeyIndex(keys)
+        self._width = len(keys)
+
+    def add(self, keys: pa.RecordBatch) -> None:
+        self._index.locate(keys.columns, keys.num_rows)
+
+    def among(self, keys: Sequence[pa.RecordBatch]) -> list[npt.NDArray[np.bool_]]:
+        """For each of the batches, which of its rows have a key that changed."""
+        known = len(self._index)
+        return [self._index.locate(batch.columns, batch.num_rows).rows < known for batch in keys]
+
+
+class ChangedValues(dict[Any, None]):
+    """Keys as Python values, in the order in which they changed."""
+
+    def add(self, keys: Iterable[Any]) -> None:
+        self.update(dict.fromkeys(keys))
+
+
+C = TypeVar("C", bound=Changes)
+
+
+class EarlyResults(Generic[C]):
+    """``every`` None: nothing is told early."""
+
+    def __init__(self, every: Milliseconds | None, nothing: Callable[[], C]) -> None:
+        self._every = every
+        self._nothing = nothing
+        self._changed: dict[Milliseconds, C | None] = {}
+        self.due: Milliseconds | None = None
+        """When the next ones are to be told."""
+
+    def note(self, end: Milliseconds, keys: Any, now: Milliseconds) -> None:
+        """``keys`` of the window that ends there have changed."""
+        if self._every is None:
+            return
+        if end not in self._changed:
+            self._changed[end] = self._nothing()
+        if (changes := self._changed[end]) is not None:
+            changes.add(keys)
+        self._schedule(now)
+
+    def note_all(self, ends: Iterable[Milliseconds], now: Milliseconds) -> None:
+        """All keys of those windows, because nobody knows which of them changed."""
+        if self._every is not None and (found := dict.fromkeys(ends)):
+            self._changed.update(found)
+            self._schedule(now)
+
+    def _schedule(self, now: Milliseconds) -> None:
+        if self.due is None:
+            assert self._every is not None
+            self.due = (now // self._every + 1) * self._every
+
+    def take(self, now: Milliseconds) -> list[tuple[Milliseconds, C | None]]:
+        """What is to be told by now, in the order of the windows' ends; None: all keys."""
+        if self.due is None or now < self.due:
+            return []
+        self.due, changed, self._changed = None, self._changed, {}
+        return sorted(changed.items(), key=lambda each: each[0])

@@ -1,0 +1,158 @@
+"""Windows on a grid that get the rows themselves: when they are told, early, in time and again. What is kept, subclasses say."""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic
+
+import numpy as np
+import pyarrow as pa
+
+from cutwater.flow.event_time import EventTime, Times
+from cutwater.flow.watermarks import MAX_WATERMARK, Milliseconds
+from cutwater.operators.early_results import C, EarlyResults
+from cutwater.operators.keyed_state import KeyedStateOperator, key_schema
+from cutwater.operators.late_records import in_time
+from cutwater.operators.operator import Collector, Json, OperatorContext
+from cutwater.operators.stored_watermark import restored_watermark, stored_watermark
+from cutwater.operators.window_ends import WindowEnds
+from cutwater.operators.window_panes import is_over
+from cutwater.operators.window_results import LATE
+from cutwater.windows import Windows
+
+
+class GridWindows(KeyedStateOperator, Generic[C]):
+    """``time`` None: by the clock. Rows that change a window which was told already, within the allowed lateness, let it be told
+    again for their keys; with ``early``, those that change an open one let it be told so often by the clock."""
+
+    _schema: pa.Schema
+    """Of the results, with the window's columns; ``output_schema`` sets it."""
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        windows: Windows,
+        time: EventTime | None,
+        lateness: Milliseconds,
+        early: Milliseconds | None,
+    ) -> None:
+        self._keys = tuple(keys)
+        self._time = time
+        self._ends = WindowEnds(windows, lateness)
+        self._every = early
+        self.where = "window"
+
+    @property
+    def by_clock(self) -> bool:
+        return self._time is None or self._every is not None
+
+    @abstractmethod
+    def describe(self) -> str:
+        """What its state was gathered by."""
+
+    def _describe(self) -> str:
+        kind = "processing" if self._time is None else "event"
+        return f"window({self._ends.windows}, time={kind!r})"
+
+    def _know_rows(self, rows: pa.Schema) -> None:
+        self._rows = rows
+        self._key_schema = key_schema(rows, self._keys, "window")
+        if self._time is not None:
+            self._time.check(rows, "window")
+
+    def side_schemas(self) -> Mapping[str, pa.Schema]:
+        return {} if self._time is None else {LATE: self._rows}
+
+    def open(self, ctx: OperatorContext) -> None:
+        self._now = ctx.now
+        self._open_store(ctx)
+        self._open_table()
+        self._early = EarlyResults(self._every, self._nothing_changed)
+        self._ends.reached = restored_watermark(ctx)
+        for slot in self._slots():
+            self._ends.expect_ends(self._ends_of_slot(slot))
+        self._early.note_all(self._ends.open_ones(), ctx.now())
+
+    @abstractmethod
+    def _open_table(self) -> None: ...
+
+    @abstractmethod
+    def _nothing_changed(self) -> C: ...
+
+    @abstractmethod
+    def _slots(self) -> Iterable[int]:
+        """Where rows are kept: panes, or the starts of windows."""
+
+    @abstractmethod
+    def _ends_of_slot(self, slot: int) -> Iterable[Milliseconds]:
+        """Of the windows that rows of the slot are in."""
+
+    @abstractmethod
+    def _gather(self, batch: pa.RecordBatch, times: Times) -> Iterator[tuple[int, Any]]:
+        """Keep the rows: the slots that got some, and the keys of those."""
+
+    @abstractmethod
+    def _tell(self, end: Milliseconds, out: Collector, changed: C | None, *, early: bool = False) -> Iterator[None]:
+        """The window that ends there, in steps; only the keys that ``changed``, if that is given."""
+
+    @abstractmethod
+    def _drop(self, slot: int) -> Iterator[None]:
+        """Forget its rows, in steps."""
+
+    def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
+        if batch.num_rows == 0:
+            return
+        batch, times = self._in_time(batch, out)
+        again: dict[Milliseconds, C] = {}
+        now = self._now()
+        for slot, keys in self._gather(batch, times):
+            ends = list(self._ends_of_slot(slot))
+            for end in self._ends.expect_ends(ends):
+                again.setdefault(end, self._nothing_changed()).add(keys)
+            for end in ends:
+                if end - 1 > self._ends.reached:
+                    self._early.note(end, keys, now)
+        for end in sorted(again):
+            for _ in self._tell(end, out, again[end]):
+                pass
+        self.store.tend()
+
+    def _in_time(self, batch: pa.RecordBatch, out: Collector) -> tuple[pa.RecordBatch, Times]:
+        if self._time is None:
+            # A clock that was set back does not open windows that were told.
+            return batch, np.full(batch.num_rows, max(self._now(), self._ends.reached + 1), np.int64)
+        times = self._time.of(batch, self.where)
+        windows = self._ends.windows
+        late = is_over(windows, self._ends.lateness, windows.panes_of_times(times), self._ends.reached)
+        return in_time(batch, times, late, lambda rows: out.emit_side(LATE, rows))
+
+    def on_watermark(self, watermark: Milliseconds, out: Collector) -> Iterator[None]:
+        if self._time is not None:
+            yield from self._tell_until(watermark, out)
+        out.advance(watermark)
+
+    def next_timer(self) -> Milliseconds | None:
+        due = [self._early.due, self._ends.first() if self._time is None else None]
+        return min((each for each in due if each is not None), default=None)
+
+    def on_processing_time(self, now: Milliseconds, out: Collector) -> Iterator[None]:
+        if self._time is None:
+            yield from self._tell_until(now - 1, out)
+        for end, changed in self._early.take(now):
+            if end - 1 > self._ends.reached:
+                yield from self._tell(end, out, changed, early=True)
+
+    def end_of_input(self, out: Collector, *, drain: bool) -> None:
+        """By the clock too the windows that are open when all input has ended are told, as they are."""
+        if drain and self._time is None:
+            for _ in self._tell_until(MAX_WATERMARK, out):
+                pass
+
+    def _tell_until(self, time: Milliseconds, out: Collector) -> Iterator[None]:
+        for end in self._ends.due(time):
+            yield from self._tell(end, out, None)
+            yield
+        for slot in self._ends.reach(time, self._slots()):
+            yield from self._drop(slot)
+
+    def _inline(self) -> Json:
+        return stored_watermark(self._ends.reached)
