@@ -67,6 +67,9 @@ class Window:
     def rows(self, logs: list[np.ndarray]) -> int:
         return sum(int(log[self._inside(log), 1].sum()) for log in logs)
 
+    def batches(self, logs: list[np.ndarray]) -> int:
+        return sum(int(self._inside(log).sum()) for log in logs)
+
     def longest_hole_ms(self, logs: list[np.ndarray]) -> float:
         """Of any subtask; a hole at the edge counts as far as it lies in the window."""
         edges = {"prepend": self.began, "append": self.ended}
@@ -87,6 +90,10 @@ def run_window(job: cw.Job, seconds: float, *, checkpoints: bool) -> Window:
         due = min(until, due + 1.0)
         time.sleep(max(0.0, due - time.monotonic()))
     return Window(checkpoints, began, now_us(), cpu_seconds() - cpu, taken)
+
+
+def rows_per_batch(windows: list[Window], logs: list[np.ndarray]) -> float:
+    return sum(window.rows(logs) for window in windows) / sum(window.batches(logs) for window in windows)
 
 
 def main() -> None:
@@ -126,6 +133,8 @@ def main() -> None:
         cpu_cost_percent=cost_percent(
             *([window.cpu / window.rows(logs) for window in each] for each in (with_checkpoints, without))
         ),
+        rows_per_batch=int(rows_per_batch(with_checkpoints, logs)),
+        rows_per_batch_without=int(rows_per_batch(without, logs)),
         longest_hole_ms=max(window.longest_hole_ms(logs) for window in with_checkpoints),
         longest_hole_without_ms=max(window.longest_hole_ms(logs) for window in without),
         sync_ms=statistics.median(info.sync_duration for info in completed) * 1e3,
