@@ -21,6 +21,9 @@ FIRST_SLOTS = 64
 ARENA_BYTES = 1 << 18
 MAX_ROWS = 2**31 - 2
 _NO_OFFSETS = np.zeros(1, np.int64)
+_PART_NUMBERS = np.arange(ix.PARTS, dtype=np.int64)
+_LOAD = np.linspace(0.4, 0.7, ix.PARTS)
+"""How full a part may be. Each has another limit, so that they do not all grow with the same batch."""
 
 
 class AddressedChunks:
@@ -99,12 +102,13 @@ class KeyIndex:
         self._exact = is_exact(self.keys)
         self._state = np.zeros(ix.FIELDS, np.int64)
         self._state[ix.NULL_ROW] = -1
-        self._parts = [np.zeros(2 * FIRST_SLOTS, np.uint64) for _ in range(ix.PARTS)]
-        self._at = np.array([address(part) for part in self._parts], np.int64)
+        # In one piece at first: there are many small indexes, and each part by itself would cost more than what is in it.
+        first = np.zeros((ix.PARTS, 2 * FIRST_SLOTS), np.uint64)
+        self._parts = list(first)
+        self._at = address(first) + first.strides[0] * _PART_NUMBERS
         self._mask = np.full(ix.PARTS, FIRST_SLOTS - 1, np.int64)
         self._used = np.zeros(ix.PARTS, np.int64)
-        self._load = np.linspace(0.4, 0.7, ix.PARTS)
-        self._limit = (self._load * FIRST_SLOTS).astype(np.int64)
+        self._limit = (_LOAD * FIRST_SLOTS).astype(np.int64)
         self._hashes = AddressedChunks(1, np.uint64)
         self._located = AddressedChunks(2)
         self._arenas: list[npt.NDArray[np.uint8]] = []
@@ -169,7 +173,7 @@ class KeyIndex:
         self._parts[part] = grown
         self._at[part] = address(grown)
         self._mask[part] = slots - 1
-        self._limit[part] = int(self._load[part] * slots)
+        self._limit[part] = int(_LOAD[part] * slots)
 
     def _add_chunk(self) -> None:
         if self._state[ix.CAPACITY] >= MAX_ROWS - ix.CHUNK_ROWS:
