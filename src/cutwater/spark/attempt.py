@@ -27,7 +27,7 @@ from cutwater.job.deployment import Deployment
 from cutwater.job.discovery import Discovery
 from cutwater.spark.blueprint import Blueprint, pack
 from cutwater.spark.exchange import chain_levels, run_pipelined
-from cutwater.spark.processes import DeathWatch, confirm_dead
+from cutwater.spark.processes import DeathWatch, confirm_dead, how_it_ended
 from cutwater.spark.pulse import Pulse
 from cutwater.spark.settings import driver_addresses, wants_protected_network
 from cutwater.spark.spark_errors import cause_in, why_canceled
@@ -259,12 +259,10 @@ class SparkAttempt:
         """Looked for often, because Spark ends the other workers soon after the first died, and its own error is secondary."""
         if self.driver.failure is not None or self.driver.finishing:
             return
-        frozen = self._pulse.frozen_for(time.monotonic())
-        how = "died without a word (killed, or out of memory)"
-        if frozen is not None:
-            how = f"ended itself: its lease ran out while this driver was frozen, for {frozen:.0f} s"
+        now = time.monotonic()
+        frozen = self._pulse.frozen_for(now)
         dead = [
-            f"{subtask}: its Python worker (pid {process.pid}) {how}"
+            f"{subtask}: its Python worker (pid {process.pid}) {how_it_ended(frozen, self._server.lease_deadline(subtask), now)}"
             for subtask, process in self._death_watch.dead()
             if subtask not in self.driver.left
         ]

@@ -65,6 +65,18 @@ class DeathWatch:
         self._poll = select.poll()
 
 
+def how_it_ended(driver_was_frozen: float | None, lease_deadline: float | None, now: float) -> str:
+    """Of a worker that is gone and did not say why. Times are those of ``time.monotonic``."""
+    if driver_was_frozen is not None:
+        return f"ended itself: its lease ran out while this driver was frozen, for {driver_was_frozen:.0f} s"
+    if lease_deadline is not None and now > lease_deadline:
+        return (
+            "ended itself: its lease ran out, because it and this driver did not hear of each other in time. "
+            "Is the machine or the network overloaded? A lower parallelism needs fewer workers"
+        )
+    return "died without a word (killed, or out of memory)"
+
+
 def confirm_dead(
     processes: Iterable[tuple[SubtaskId, Hello]],
     lease_deadline: Callable[[SubtaskId], float | None],

@@ -13,7 +13,7 @@ import pytest
 
 from cutwater.control.messages import Hello
 from cutwater.flow.ids import SubtaskId
-from cutwater.spark.processes import DeathWatch, confirm_dead, is_alive
+from cutwater.spark.processes import DeathWatch, confirm_dead, how_it_ended, is_alive
 
 STUBBORN = "import signal, sys, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
 WORKER = SubtaskId("sums", 1)
@@ -99,3 +99,16 @@ def test_a_worker_that_had_died_before_it_was_watched_is_dead(death_watch: Death
 def test_workers_elsewhere_are_not_watched(death_watch: DeathWatch) -> None:
     death_watch.add(WORKER, Hello("another-host", 1, 0.0))
     assert death_watch.dead() == []
+
+
+@pytest.mark.parametrize(
+    ("frozen", "deadline", "says"),
+    [
+        (None, None, "died without a word"),
+        (None, 101.0, "died without a word"),
+        (None, 99.0, "its lease ran out, because it and this driver did not hear of each other"),
+        (12.3, 99.0, "this driver was frozen, for 12 s"),
+    ],
+)
+def test_a_worker_whose_lease_ran_out_was_not_killed(frozen: float | None, deadline: float | None, says: str) -> None:
+    assert says in how_it_ended(frozen, deadline, now=100.0)
