@@ -14,7 +14,7 @@ from cutwater.errors import StorageError, UncertainWrite
 _STAGED = ".tmp-"
 """Files under construction. No name of the storage begins so, and ``list`` never shows them."""
 _WRITE_BUFFER = 1 << 16
-"""Gathers the small pieces of an Arrow file. Its columns are larger, and go to the file without another copy."""
+"""For small pieces. Tables come by the megabyte, and go to the file without another copy."""
 
 _CERTAINLY_REFUSED = frozenset(
     (errno.ENOSPC, errno.EDQUOT, errno.EPERM, errno.EACCES, errno.EROFS, errno.EMLINK, errno.ENOENT, errno.EXDEV,

@@ -20,7 +20,19 @@ OLDEST_JAVA = 17
 OLDEST_PYTHON = (3, 11)
 FEWEST_FILES, ENOUGH_FILES = 1024, 4096
 """A local job of parallelism 4 opens about 850 files and sockets, one of parallelism 16 about 3,500."""
-PACKAGES = ("pyarrow", "polars", "pandas", "numpy", "numba", "pyzmq", "xxhash", "cloudpickle", "cryptography", "psutil")
+PACKAGES = (
+    "pyarrow",
+    "polars",
+    "pandas",
+    "numpy",
+    "numba",
+    "rocksdict",
+    "pyzmq",
+    "xxhash",
+    "cloudpickle",
+    "cryptography",
+    "psutil",
+)
 
 
 class Health(StrEnum):

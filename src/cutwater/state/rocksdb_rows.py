@@ -4,7 +4,7 @@ A freeze starts a new top layer, as in the Memory backend. The layers below are 
 batch of records, and what was read or written lately is kept beside.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -14,22 +14,19 @@ import pyarrow as pa
 from cutwater.rows import values_of
 from cutwater.state.cache_share import CacheShare
 from cutwater.state.frozen import FrozenTable
-from cutwater.state.memory_rows import GONE, Layer, MemoryRowTable, RowForm, newest_items
 from cutwater.state.rocksdb_aggregates import READ_ROWS
 from cutwater.state.rocksdb_database import Entry, Family
 from cutwater.state.rocksdb_keys import key_columns, stored_keys
 from cutwater.state.row_codec import RowCodec
+from cutwater.state.row_layers import GONE, MISSING, Layer, LayeredRows, RowForm, newest_items
 
 WRITE_STEP = 2048
-_MISSING = object()
 _OBJECT_OVERHEAD = 4
 """How much larger Python's objects are than their bytes, roughly."""
 
 
-class RocksDBRowTable:
+class RocksDBRowTable(LayeredRows):
     """Implements ``RowTable``."""
-
-    holds_whole_rows = False
 
     def __init__(
         self,
@@ -41,44 +38,26 @@ class RocksDBRowTable:
         family: Family,
         share: CacheShare,
     ) -> None:
-        in_memory = MemoryRowTable(uid, name, keys, value, max_parallelism)
-        self.name = name
-        self.key_columns = in_memory.key_columns
-        self.stored_schema = in_memory.stored_schema
-        self._form = in_memory.form
+        super().__init__(uid, name, keys, value, max_parallelism)
         self._codec = RowCodec(pa.schema([self.stored_schema.field(len(keys))]))
         self._family = family
         self._share = share
         share.join()
         self._entry_bytes = 256.0
         """What an entry was seen to take, in memory."""
-        self._top: Layer = {}
-        self._below: tuple[Layer, ...] = ()
-        """Newest first; never changed. Written from the last one on."""
         self._writing: Iterator[tuple[Any, Any]] | None = None
-        """What of the last layer is not written yet."""
+        """What of the last layer below is not written yet; layers are written from that one on, and never changed."""
         self._recent: Layer = {}
         """As in RocksDB. A snapshot may see these values."""
 
     def get(self, key: Any) -> Any:
         for layer in (self._top, *self._below, self._recent):
-            value = layer.get(key, _MISSING)
-            if value is not _MISSING:
+            value = layer.get(key, MISSING)
+            if value is not MISSING:
                 return None if value is GONE else value
         if self._family.is_empty:
             return None
         return self._read(key)
-
-    def put(self, key: Any, value: Any) -> None:
-        self._top[key] = value
-
-    def own(self, key: Any, copy: Callable[[Any], Any]) -> Any:
-        value = self._top.get(key, _MISSING)
-        if value is _MISSING:
-            value = self.get(key)
-            if value is not None:
-                value = self._top[key] = copy(value)
-        return None if value is GONE else value
 
     def delete(self, key: Any) -> None:
         self._top[key] = GONE
@@ -123,11 +102,6 @@ class RocksDBRowTable:
         if len(part) < WRITE_STEP:
             self._below = self._below[:-1]
             self._writing = None
-
-    def _seal(self) -> None:
-        if self._top:
-            self._below = (self._top, *self._below)
-            self._top = {}
 
     def _read(self, key: Any) -> Any:
         [found] = self._family.get(self._stored_keys([key]))

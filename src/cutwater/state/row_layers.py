@@ -1,0 +1,109 @@
+"""Python values of row functions in layered dicts, whatever stands below them, and the columns that they are stored in."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from cutwater.errors import DataError
+from cutwater.flow.arrow import Array
+from cutwater.flow.columns import check_key_type
+from cutwater.flow.hashing import hash_arrays, key_groups
+from cutwater.rows import key_values_of
+from cutwater.state.frozen import KEY_GROUP_COLUMN
+
+FROZEN_BATCH_ROWS = 4096
+MISSING = object()
+GONE = object()
+"""In a layer: deleted, whatever the layers below say."""
+
+Layer = dict[Any, Any]
+
+
+class LayeredRows(ABC):
+    """The part of a ``RowTable`` that is the same for all backends: writes go to the top, and a freeze begins a new one."""
+
+    holds_whole_rows = False
+
+    def __init__(self, uid: str, name: str, keys: pa.Schema, value: pa.DataType, max_parallelism: int) -> None:
+        for field in keys:
+            check_key_type(field.name, field.type)
+        self.name = name
+        self.key_columns = tuple(keys.names)
+        column = name
+        while column in (*keys.names, KEY_GROUP_COLUMN):
+            column += "_"
+        self.stored_schema = pa.schema(
+            [*keys, pa.field(column, value), pa.field(KEY_GROUP_COLUMN, pa.int32(), nullable=False)]
+        )
+        self._form = RowForm(uid, name, self.stored_schema, max_parallelism)
+        self._top: Layer = {}
+        self._below: tuple[Layer, ...] = ()
+        """Newest first. A snapshot may see them."""
+
+    @abstractmethod
+    def get(self, key: Any) -> Any:
+        """The newest value, None if there is none."""
+
+    def put(self, key: Any, value: Any) -> None:
+        self._top[key] = value
+
+    def own(self, key: Any, copy: Callable[[Any], Any]) -> Any:
+        value = self._top.get(key, MISSING)
+        if value is MISSING:
+            value = self.get(key)
+            if value is not None:
+                value = self._top[key] = copy(value)
+        return None if value is GONE else value
+
+    def _seal(self) -> None:
+        if self._top:
+            self._below = (self._top, *self._below)
+            self._top = {}
+
+
+def newest_items(layers: tuple[Layer, ...]) -> Iterator[tuple[Any, Any]]:
+    """Of each key the newest value."""
+    for depth, layer in enumerate(layers):
+        newer = layers[:depth]
+        for key, value in layer.items():
+            if value is not GONE and not any(key in other for other in newer):
+                yield key, value
+
+
+@dataclass(frozen=True, slots=True)
+class RowForm:
+    """Keys and values as the columns in which they are stored."""
+
+    uid: str
+    name: str
+    schema: pa.Schema
+    max_parallelism: int
+
+    def batches(self, items: Iterable[tuple[Any, Any]]) -> Iterator[pa.RecordBatch]:
+        rest = iter(items)
+        while part := list(islice(rest, FROZEN_BATCH_ROWS)):
+            yield self.batch([key for key, _ in part], [value for _, value in part])
+
+    def batch(self, keys: list[Any], values: list[Any]) -> pa.RecordBatch:
+        types = [field.type for field in self.schema]
+        columns = [keys] if len(types) == 3 else list(zip(*keys, strict=True))
+        arrays = [self._array(list(column), kind) for column, kind in zip(columns, types[:-2], strict=True)]
+        groups = key_groups(hash_arrays(arrays, len(keys)), self.max_parallelism)
+        return pa.RecordBatch.from_arrays(
+            [*arrays, self._array(values, types[-2]), pa.array(groups)], schema=self.schema
+        )
+
+    def keys_of(self, columns: Sequence[Array]) -> list[Any]:
+        """Key columns as the keys that functions know."""
+        keys = [key_values_of(column) for column in columns]
+        return keys[0] if len(keys) == 1 else list(zip(*keys, strict=True))
+
+    def _array(self, values: list[Any], data_type: pa.DataType) -> Array:
+        try:
+            return pa.array(values, data_type)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise DataError(f"{self.uid}: state {self.name!r} holds a value that is no {data_type}: {error}") from error
