@@ -110,10 +110,13 @@ class _Bound:
         made: Mapping[str, pa.Array[Any]] = {}
         if self._made:
             try:
-                frame = self._computed(frame_of(batch.select(self._reads)), batch.num_rows)
+                frame = self._computed(frame_of(batch, self._reads), batch.num_rows)
             except PolarsError as error:
                 raise DataError(f"{where}: {error}") from error
-            made = dict(zip(self._made, fitted(frame, self._schema_made, where).columns, strict=True))
+            fits = fitted(frame, self._schema_made, where)
+            if not self._passed:
+                return fits
+            made = dict(zip(self._made, fits.columns, strict=True))
         columns = [batch.column(name) if name in self._passed else made[name] for name in self.schema.names]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
@@ -147,7 +150,7 @@ class FilterExpression(Operator):
             return
         condition = self._condition if self._condition is not None else self._bind(batch.schema)
         try:
-            frame = frame_of(batch.select(self._reads)).with_columns(condition.alias("kept")).select("kept")
+            frame = frame_of(batch, self._reads).with_columns(condition.alias("kept")).select("kept")
         except PolarsError as error:
             raise DataError(f"{self.where}: {error}") from error
         kept = frame.to_series().fill_null(value=False)

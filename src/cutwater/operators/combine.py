@@ -57,6 +57,8 @@ class Combine(Operator):
         """A small batch, kept as it came until another one follows."""
         self._buffer: MemoryAggregateTable | None = None
         self._records = 0
+        self._last_keys = 0
+        """How many the last buffer had: the next one will have about as many."""
         self._deadline: Milliseconds | None = None
         self._watermark: Milliseconds | None = None
         """To be passed on behind the rows held back."""
@@ -133,8 +135,9 @@ class Combine(Operator):
         if self._buffer is None:
             assert self._ctx is not None
             self._buffer = MemoryAggregateTable(
-                self._ctx.uid, TABLE, self._plan.key_schema, self._plan.columns, self._ctx.max_parallelism
-            )
+                self._ctx.uid, TABLE, self._plan.key_schema, self._plan.columns, self._ctx.max_parallelism,
+                expected_keys=self._last_keys,
+            )  # fmt: skip
             self._records = 0
             if self._deadline is None:
                 self._deadline = self._now() + MAX_DELAY
@@ -163,6 +166,7 @@ class Combine(Operator):
         if few is not None:
             out.emit(self._plan.partial_rows(few))
         if buffer is not None:
+            self._last_keys = len(buffer)
             self._worth.combined(self._records, len(buffer))
             names = self._plan.partial_schema.names
             for batch in buffer.freeze().batches():

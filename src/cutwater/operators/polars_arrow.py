@@ -1,5 +1,6 @@
 """Between Arrow and Polars: the same types in every batch, and no value changed on the way."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -12,9 +13,19 @@ from cutwater.errors import DataError, SchemaError
 from cutwater.nullability import all_nullable, tightened
 from cutwater.schema import did_you_mean, missing_column
 
+_last_made: tuple[pa.RecordBatch, pl.DataFrame] | None = None
+"""The batch that last came from a frame, and that frame: most often the next operator of the chain wants it back, and texts are
+kept in different ways, so that each change of hands costs a copy."""
 
-def frame_of(batch: pa.RecordBatch) -> pl.DataFrame:
-    """The batch for Polars; numbers are not copied. SchemaError if it has a type that Polars lacks."""
+
+def frame_of(batch: pa.RecordBatch, columns: Sequence[str] | None = None) -> pl.DataFrame:
+    """The batch, or some columns of it, for Polars; numbers are not copied. SchemaError for a type that Polars lacks."""
+    global _last_made
+    made, _last_made = _last_made, None
+    if made is not None and made[0] is batch:
+        return made[1] if columns is None else made[1].select(columns)
+    if columns is not None:
+        batch = batch.select(list(columns))
     try:
         frame = pl.from_arrow(batch, rechunk=False)
     except (PanicException, PolarsError) as error:
@@ -66,7 +77,16 @@ _SPARKS: dict[pa.DataType, pa.DataType] = {
 
 def fitted(frame: pl.DataFrame, schema: pa.Schema, where: str) -> pa.RecordBatch:
     """The frame as one batch of ``schema``. DataError, naming column and both types, if that would change a value."""
-    return fitted_table(frame.to_arrow(), schema, where)
+    global _last_made
+    table = frame.to_arrow()
+    batch = fitted_table(table, schema, where)
+    if table.schema.names == schema.names and all(map(_is_same_in_polars, table.schema.types, schema.types)):
+        _last_made = batch, frame.clone()  # whoever gave the frame may keep it, and change it
+    return batch
+
+
+def _is_same_in_polars(made: pa.DataType, wanted: pa.DataType) -> bool:
+    return made == wanted or (_is_text(made) and _is_text(wanted)) or (_is_bytes(made) and _is_bytes(wanted))
 
 
 def fitted_table(table: pa.Table, schema: pa.Schema, where: str) -> pa.RecordBatch:

@@ -96,19 +96,20 @@ def is_exact(keys: pa.Schema) -> bool:
 class KeyIndex:
     """Belongs to one table. The parts double one after the other, not together: no single batch pays for all of them."""
 
-    def __init__(self, keys: pa.Schema) -> None:
-        """Keys are kept and given back in the plain types of ``keys``."""
+    def __init__(self, keys: pa.Schema, expected: int = 0) -> None:
+        """Keys are kept and given back in the plain types of ``keys``. So many ``expected`` ones need no growing."""
         self.keys = pa.schema([field.with_type(plain(field.type)) for field in keys])
         self._exact = is_exact(self.keys)
         self._state = np.zeros(ix.FIELDS, np.int64)
         self._state[ix.NULL_ROW] = -1
         # In one piece at first: there are many small indexes, and each part by itself would cost more than what is in it.
-        first = np.zeros((ix.PARTS, 2 * FIRST_SLOTS), np.uint64)
+        slots = max(FIRST_SLOTS, 1 << int(expected / ix.PARTS / _LOAD[0]).bit_length())
+        first = np.zeros((ix.PARTS, 2 * slots), np.uint64)
         self._parts = list(first)
         self._at = address(first) + first.strides[0] * _PART_NUMBERS
-        self._mask = np.full(ix.PARTS, FIRST_SLOTS - 1, np.int64)
+        self._mask = np.full(ix.PARTS, slots - 1, np.int64)
         self._used = np.zeros(ix.PARTS, np.int64)
-        self._limit = (_LOAD * FIRST_SLOTS).astype(np.int64)
+        self._limit = (_LOAD * slots).astype(np.int64)
         self._hashes = AddressedChunks(1, np.uint64)
         self._located = AddressedChunks(2)
         self._arenas: list[npt.NDArray[np.uint8]] = []

@@ -3,11 +3,23 @@
 import numpy as np
 import numpy.typing as npt
 
-from cutwater.flow.compiled import kernel
-from cutwater.state.pointers import load_byte
+from cutwater.flow.compiled import inlined, kernel
+from cutwater.state.pointers import load_byte, load_word, store_byte, store_word
 
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.int64]
+
+
+@inlined
+def _copy(to, at, size):  # type: ignore[no-untyped-def]
+    """By words as far as they go: keys are short, and a loop over bytes costs more than all else that is done to them."""
+    done = 0
+    while done + 8 <= size:
+        store_word(to + done, load_word(at + done))
+        done += 8
+    while done < size:
+        store_byte(to + done, load_byte(at + done))
+        done += 1
 
 
 @kernel("void(int64, ro(uint8), rw(int64))")
@@ -32,8 +44,7 @@ def encode_fixed(data: Bytes, width: int, valid: Bytes, cursor: Words, out: Byte
             cursor[i] = at + 1
         else:
             out[at] = 1
-            for b in range(width):
-                out[at + 1 + b] = data[i * width + b]
+            _copy(out.ctypes.data + at + 1, data.ctypes.data + i * width, width)
             cursor[i] = at + 1 + width
 
 
@@ -51,8 +62,7 @@ def encode_bytes(offsets: Words, data: Bytes, valid: Bytes, cursor: Words, out: 
             out[at] = 1
             for b in range(4):
                 out[at + 1 + b] = np.uint8((size >> (8 * b)) & 255)
-            for b in range(size):
-                out[at + 5 + b] = data[start + b]
+            _copy(out.ctypes.data + at + 5, data.ctypes.data + start, size)
             cursor[i] = at + 5 + size
 
 
@@ -63,8 +73,7 @@ def decode_fixed(cursor: Words, width: int, out: Bytes, valid: Bytes) -> None:
         valid[i] = load_byte(cursor[i])
         cursor[i] += 1
         if valid[i]:
-            for b in range(width):
-                out[i * width + b] = load_byte(cursor[i] + b)
+            _copy(out.ctypes.data + i * width, cursor[i], width)
             cursor[i] += width
 
 
@@ -85,8 +94,7 @@ def decode_bytes(cursor: Words, offsets: Words, valid: Bytes, out: Bytes) -> Non
     for i in range(len(cursor)):
         if valid[i]:
             size = offsets[i + 1] - offsets[i]
-            for b in range(size):
-                out[offsets[i] + b] = load_byte(cursor[i] + 5 + b)
+            _copy(out.ctypes.data + offsets[i], cursor[i] + 5, size)
             cursor[i] += 5 + size
         else:
             cursor[i] += 1

@@ -47,7 +47,16 @@ class MemoryAggregateTable:
 
     holds_whole_rows = False
 
-    def __init__(self, uid: str, name: str, keys: pa.Schema, columns: Sequence[Column], max_parallelism: int) -> None:
+    def __init__(
+        self,
+        uid: str,
+        name: str,
+        keys: pa.Schema,
+        columns: Sequence[Column],
+        max_parallelism: int,
+        *,
+        expected_keys: int = 0,
+    ) -> None:
         for field in keys:
             check_key_type(field.name, field.type)
         stored = [*keys.names, *(column.name for column in columns), KEY_GROUP_COLUMN]
@@ -60,7 +69,7 @@ class MemoryAggregateTable:
         self._uid = uid
         self._columns = tuple(columns)
         self._max_parallelism = max_parallelism
-        self._index = KeyIndex(keys)
+        self._index = KeyIndex(keys, expected_keys)
         self._word_of = {c: i for i, c in enumerate(c for c, col in enumerate(columns) if fits_words(col.type))}
         self._width = 1 + len(self._word_of)
         self._words = AddressedChunks(self._width)

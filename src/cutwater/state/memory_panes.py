@@ -93,9 +93,12 @@ class MemoryPanes:
     def _rows(self, pane: "_Pane") -> Iterable[pa.RecordBatch]:
         return pane.rows if pane.table is None else self._content(pane.table)
 
-    def _merged(self, rows: Iterable[pa.RecordBatch]) -> MemoryAggregateTable:
+    def _merged(self, rows: Sequence[pa.RecordBatch]) -> MemoryAggregateTable:
         columns = [column for column, _ in self._columns]
-        table = MemoryAggregateTable(self._uid, self.name, self._keys, columns, self._max_parallelism)
+        table = MemoryAggregateTable(
+            self._uid, self.name, self._keys, columns, self._max_parallelism,
+            expected_keys=sum(batch.num_rows for batch in rows),
+        )  # fmt: skip
         for batch in rows:
             self._add(table, batch)
         return table

@@ -308,3 +308,41 @@ def test_nulls_inside_of_values_are_refused_where_none_may_be(data_type: pa.Data
         fitted(*good, bad)
     with pytest.raises(DataError, match=r"column 'v' is .* is NOT NULL"):
         batch_of([(bad, 1)], schema, "test")
+
+
+def chained(first: Any, second: Any, schema: str) -> Collected:
+    """Two map_batches one behind the other, as in a chain: the second gets the very batch that the first gave."""
+    between = run(MapBatches(first, schema), ("a", 1), ("b", 2))
+    after = Collected()
+    MapBatches(second, schema).process(between.batches[0], 0, after)
+    return after
+
+
+def test_a_frame_that_was_kept_is_not_changed_by_the_next_function() -> None:
+    kept = pl.DataFrame({"word": ["x", "y"], "n": [1, 2]})
+
+    def changes_in_place(frame: pl.DataFrame) -> pl.DataFrame:
+        frame.drop_in_place("n")
+        return frame.with_columns(n=pl.lit(9, pl.Int64))
+
+    assert chained(lambda _: kept, changes_in_place, "word string, n long").rows() == [("x", 9), ("y", 9)]
+    assert kept.columns == ["word", "n"]
+
+
+def test_the_next_function_sees_the_types_of_the_schema() -> None:
+    seen = []
+
+    def sees(frame: pl.DataFrame) -> pl.DataFrame:
+        seen.append((frame.columns, frame.dtypes))
+        return frame
+
+    chained(lambda frame: frame.select(pl.col("n").cast(pl.Int8), "word"), sees, "word string, n long")
+    chained(lambda frame: frame, sees, "word string, n long")
+    assert seen == [(["word", "n"], [pl.String, pl.Int64])] * 2
+
+
+def test_an_expression_behind_a_function_reads_what_it_gave() -> None:
+    between = run(MapBatches(lambda frame: frame.with_columns(n=pl.col("n") * 10), "word string, n long"), ("a", 1))
+    after = Collected()
+    WithColumns(n=pl.col("n") + 1).process(between.batches[0], 0, after)
+    assert after.rows() == [("a", 11)]

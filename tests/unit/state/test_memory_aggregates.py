@@ -284,3 +284,14 @@ def test_the_batch_number_may_start_over() -> None:
 def test_state_columns_of_one_name_are_refused() -> None:
     with pytest.raises(ConfigError, match="must have different names"):
         table_of(pa.schema([("key_group", pa.int64())]))
+
+
+@pytest.mark.parametrize("expected", [0, 1, 500, 100_000])
+def test_the_number_of_keys_that_was_expected_changes_nothing(expected: int) -> None:
+    keys = pa.schema([("word", pa.string())])
+    table = MemoryAggregateTable("u", "t", keys, [Column("n", pa.int64())], 128, expected_keys=expected)
+    for _ in range(2):
+        words = pa.record_batch([pa.array([f"w{i}" for i in range(20_000)])], schema=keys)
+        table.update(table.locate(words), [Update(0, Merge.COUNT)])
+    assert len(table) == 20_000
+    assert table.read(table.locate(words).rows)[0].unique().to_pylist() == [2]
