@@ -1,11 +1,11 @@
 """Rows as user functions see them, and the way between them and Arrow batches."""
 
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import repeat
-from operator import itemgetter
+from operator import itemgetter, length_hint
 from typing import Any
 
 import pyarrow as pa
@@ -73,13 +73,30 @@ def row_type(names: tuple[str, ...]) -> type[Row]:
     return type("Row", (Row,), space)
 
 
+class RowsInTurn:
+    """A batch's ``rows``, made one at a time: structs come as rows, maps as dicts. A row that is used and dropped at once costs
+    less than one of a list, whose memory has gone cold when its turn comes."""
+
+    __slots__ = ("_columns", "_first", "_kind", "rows")
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._kind = row_type(tuple(batch.schema.names))
+        self._columns = [values_of(column) for column in batch.columns]
+        self._first = iter(self._columns[0] if self._columns else ())
+        values: Iterable[Any] = zip(self._first, *self._columns[1:], strict=True)
+        if not self._columns:
+            values = repeat((), batch.num_rows)
+        self.rows: Iterator[Row] = map(self._kind, values)
+
+    def last(self) -> Row:
+        """The one that was taken last."""
+        at = len(self._columns[0]) - length_hint(self._first) - 1 if self._columns else 0
+        return self._kind(column[at] for column in self._columns)
+
+
 def rows_of(batch: pa.RecordBatch) -> list[Row]:
-    """The batch's rows: structs come as rows, maps as dicts."""
-    columns = [values_of(column) for column in batch.columns]
-    kind = row_type(tuple(batch.schema.names))
-    if not columns:
-        return [tuple.__new__(kind)] * batch.num_rows
-    return list(map(tuple.__new__, repeat(kind), zip(*columns, strict=True)))
+    """All rows of the batch at once."""
+    return list(RowsInTurn(batch).rows)
 
 
 def values_of(column: "pa.Array[Any]") -> list[Any]:
@@ -172,8 +189,11 @@ def _columns_of(results: list[Any], schema: pa.Schema, where: str) -> Sequence[S
     kinds = set(map(type, results))
     if not kinds:
         return [()] * len(names)
-    if all(issubclass(kind, tuple) for kind in kinds) and set(map(len, results)) == {len(names)}:
-        return list(zip(*results, strict=True))
+    if all(issubclass(kind, tuple) for kind in kinds):
+        with suppress(ValueError):  # they differ in length
+            columns = list(zip(*results, strict=True))
+            if len(columns) == len(names):
+                return columns
     if kinds == {dict} and len(names) > 1 and set(map(len, results)) == {len(names)}:
         with suppress(KeyError):
             return list(zip(*map(itemgetter(*names), results), strict=True))

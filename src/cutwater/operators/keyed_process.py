@@ -15,7 +15,7 @@ from cutwater.operators.operator import Collector, OperatorContext, OperatorSnap
 from cutwater.operators.process import ContextFunction, FunctionInput, several
 from cutwater.operators.timers import TimerQueue
 from cutwater.operators.user_code import user_error
-from cutwater.rows import Row, batch_of, row_of, row_type, rows_of
+from cutwater.rows import Row, RowsInTurn, batch_of, row_of, row_type, rows_of
 from cutwater.schema import SchemaLike
 from cutwater.state.backend import KeyedStateStore
 from cutwater.state.descriptors import bind_states, declared_states
@@ -81,13 +81,14 @@ class KeyedProcessOperator(ContextFunction):
         if not own.keys:
             self._process_broadcast(batch, port, out)
             return
-        process, ctx, states = getattr(self.fn, own.method), self.context, self._states
+        process, ctx, holder = getattr(self.fn, own.method), self.context, self._states.key_holder
         results: list[Any] = []
         extend = results.extend
         row: Row | None = None
         try:
-            for key, ctx.timestamp, row in zip(keys_of(batch, own.keys), self._times_of(batch, port), rows_of(batch)):  # noqa: B905
-                states.key = ctx.key = key
+            keys, times, rows = keys_of(batch, own.keys), self._times_of(batch, port), RowsInTurn(batch).rows
+            for key, ctx.timestamp, row in zip(keys, times, rows):  # noqa: B905 (times may be endless)
+                holder.key = ctx.key = key
                 found = process(row, ctx)
                 if type(found) is GeneratorType:
                     extend(found)
@@ -96,7 +97,7 @@ class KeyedProcessOperator(ContextFunction):
         except Exception as error:
             raise user_error(error, self.where, row) from error
         self._emit(results, out)
-        states.tend()
+        self._states.tend()
 
     def _process_broadcast(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
         """Rows that every subtask gets: there is no key, and so no state by key."""
@@ -194,7 +195,7 @@ class KeyedReduce(KeyedStateOperator):
         latest: dict[Any, int] = {}
         results: list[Row] = []
         row: Row
-        for at, (key, row) in enumerate(zip(keys_of(batch, self.keys), rows_of(batch), strict=True)):
+        for at, (key, row) in enumerate(zip(keys_of(batch, self.keys), RowsInTurn(batch).rows, strict=True)):
             old = reduced[key] if key in reduced else read(key)
             if old is None:
                 new = row

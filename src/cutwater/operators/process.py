@@ -17,7 +17,7 @@ from cutwater.functions import Function, Metrics, OpenContext, ProcessContext, T
 from cutwater.operators.operator import Collector, Json, Operator, OperatorContext, OperatorSnapshot
 from cutwater.operators.stored_watermark import restored_watermark, stored_watermark
 from cutwater.operators.user_code import user_error
-from cutwater.rows import Row, batch_of, rows_of, shortened
+from cutwater.rows import Row, RowsInTurn, batch_of, shortened
 from cutwater.schema import SchemaLike, arrow_schema
 from cutwater.state.operator_states import BoundOperatorStates
 
@@ -109,7 +109,7 @@ class ContextFunction(Operator):
         row: Row | None = None
         try:
             with self._writing(port):
-                for ctx.timestamp, row in zip(self._times_of(batch, port), rows_of(batch)):  # noqa: B905 (one may be endless)
+                for ctx.timestamp, row in zip(self._times_of(batch, port), RowsInTurn(batch).rows):  # noqa: B905 (one may be endless)
                     found = process(row, ctx)
                     if type(found) is GeneratorType:
                         results.extend(found)

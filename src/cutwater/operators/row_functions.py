@@ -1,7 +1,6 @@
 """Map, flat map and filter with a Python function that sees one row at a time."""
 
 from collections.abc import Callable, Iterator, Sequence
-from operator import length_hint
 from types import GeneratorType
 from typing import Any
 
@@ -10,7 +9,7 @@ import pyarrow as pa
 from cutwater.operators.operator import Collector, Operator, OperatorContext
 from cutwater.operators.process import several
 from cutwater.operators.user_code import user_error
-from cutwater.rows import Row, batch_of, rows_of
+from cutwater.rows import Row, RowsInTurn, batch_of
 from cutwater.schema import SchemaLike, arrow_schema
 
 
@@ -30,12 +29,11 @@ class _RowFunction(Operator):
         self, batch: pa.RecordBatch, over: Callable[[Callable[[Row], Any], Iterator[Row]], list[Any]]
     ) -> list[Any]:
         """All results for the batch; the row in hand is found only when the function raised."""
-        rows = rows_of(batch)
-        remaining = iter(rows)
+        taken = RowsInTurn(batch)
         try:
-            return over(self.fn, remaining)
+            return over(self.fn, taken.rows)
         except Exception as error:
-            raise user_error(error, self.where, rows[len(rows) - length_hint(remaining) - 1]) from error
+            raise user_error(error, self.where, taken.last()) from error
 
 
 # The function is called by loops of ours, never by map(): a StopIteration of the user would end that as if no row were left.

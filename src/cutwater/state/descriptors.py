@@ -217,6 +217,11 @@ class BoundStates:
     def key(self, key: Any) -> None:
         self._scope.key = key if self._as_key is None else self._as_key(key)
 
+    @property
+    def key_holder(self) -> "BoundStates | KeyScope":
+        """Where a loop over rows sets ``key``: the scope itself, if the key needs no change, costs no call for each row."""
+        return self._scope if self._as_key is None else self
+
     def leave(self) -> None:
         """No key is processed from here on: state may not be used until ``key`` is set again."""
         with suppress(AttributeError):

@@ -22,7 +22,7 @@ class Handle:
     """Common to all handles. With a ``ttl`` each entry is kept as (value, time of expiry); a write renews it, and if ``renews``
     so does a read that finds it."""
 
-    __slots__ = ("_copy_out", "_place", "_queue", "_renews", "_scope", "_table", "_ttl")
+    __slots__ = ("_admitted", "_copy_out", "_queue", "_reads_kept", "_renews", "_scope", "_table", "_ttl")
 
     def __init__(
         self,
@@ -36,10 +36,12 @@ class Handle:
     ) -> None:
         self._table = table
         self._scope = scope
-        self._place = place
         self._ttl = ttl
         self._renews = renews
+        self._admitted = place.admitted
         self._copy_out = handing_out(data_type)
+        self._reads_kept = ttl is None and self._copy_out is None
+        """What is read is just what is kept. The common case, so it is asked first."""
         self._queue: OrderedDict[Any, Milliseconds] = OrderedDict()
         """With a ttl: each key that has an entry, and when to look at it."""
         if ttl is not None:
@@ -122,8 +124,8 @@ class SingleHandle(Handle):
 
     def _get(self) -> Any:
         kept = self._table.get(self._scope.key)
-        if kept is None:
-            return None
+        if self._reads_kept or kept is None:
+            return kept
         value = self._live(kept)
         if value is _NOTHING:
             return None
@@ -135,7 +137,7 @@ class SingleHandle(Handle):
         if value is None:
             self.clear()
             return
-        admitted = self._place.admitted(value)
+        admitted = self._admitted(value)
         if self._ttl is None:
             self._table.put(self._scope.key, admitted)
         else:
@@ -166,7 +168,7 @@ class ReducingHandle(SingleHandle):
         before = self._get()
         if before is not None:
             # as a row, if it is a struct: the function sees two values of the same kind
-            value = self.reduce(before, None if value is None else self._place.admitted(value))
+            value = self.reduce(before, None if value is None else self._admitted(value))
         self._set(value)
 
 
@@ -182,7 +184,7 @@ class AggregatingHandle(SingleHandle):
         before = self._get()
         if before is None:
             made = self.create()
-            before = None if made is None else self._place.admitted(made)  # nothing yet, as for a maximum
+            before = None if made is None else self._admitted(made)  # nothing yet, as for a maximum
         self._set(self.accumulate(before, value))
 
     @property
@@ -200,7 +202,7 @@ class ListHandle(Handle):
         self.extend((value,))
 
     def extend(self, values: Iterable[Any]) -> None:
-        admitted = [None if v is None else self._place.admitted(v) for v in values]
+        admitted = [None if v is None else self._admitted(v) for v in values]
         if not admitted:
             return
         self._enqueue_if_new()
@@ -278,7 +280,7 @@ class MapHandle(Handle):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         admitted_key = self.key_place.admitted(key)
-        admitted = None if value is None else self._place.admitted(value)
+        admitted = None if value is None else self._admitted(value)
         self._enqueue_if_new()
         kept = self._table.own(self._scope.key, dict)
         if kept is None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cutwater.rows import row_type
+from cutwater.rows import Row, row_type
 
 Admit = Callable[[Any], Any]
 """The value as the table keeps it; TypeError or ValueError (without naming the place) if it does not fit."""
@@ -180,30 +180,38 @@ def _structs(data_type: pa.StructType) -> Admit:
     names = tuple(field.name for field in data_type)
     parts = [admission(field.type) for field in data_type]
     kind = row_type(names)
-    as_they_are = _all_plain(data_type)
 
     def admit(value: Any) -> Any:
         if isinstance(value, tuple) and len(value) == len(names):
-            if as_they_are(*value):
-                return tuple.__new__(kind, value)
+            values = value
         elif isinstance(value, Mapping):
             if value.keys() != set(names):
                 raise ValueError(f"the fields must be {', '.join(names)}")
-            value = [value[name] for name in names]
+            values = tuple(value[name] for name in names)
         else:
             raise TypeError(f"a row, tuple or dict of {', '.join(names)} is needed")
-        return tuple.__new__(kind, [None if v is None else part(v) for v, part in zip(value, parts, strict=True)])
+        return kind(None if v is None else part(v) for v, part in zip(values, parts, strict=True))
 
-    return admit
+    return _plain_ones_first(data_type, kind, admit)
 
 
-def _all_plain(data_type: pa.StructType) -> Callable[..., bool]:
-    """Whether all these values can be kept without a change. Made of one expression: it is asked for each record."""
+def _plain_ones_first(data_type: pa.StructType, kind: type[Row], admit: Admit) -> Admit:
+    """``admit``, but tuples of values that need no change are taken as they are. Made for the type, of one expression for all
+    fields: it runs for each record, and a call for each field would cost more than all the rest."""
     values = [f"v{i}" for i in range(len(data_type))]
     tests = [f"({v} is None or {_plain_test(field.type, v)})" for v, field in zip(values, data_type, strict=True)]
-    names = {"__builtins__": {}, "type": type, "int": int, "float": float, "bool": bool, "str": str}
-    found: Callable[..., bool] = eval(f"lambda {', '.join(values)}: {' and '.join(tests) or True}", names)
-    return found
+    source = f"""
+def quickly(value):
+    if isinstance(value, tuple) and len(value) == {len(values)}:
+        {"".join(f"{v}, " for v in values) or "()"} = value
+        if {" and ".join(tests) or True}:
+            return value if type(value) is kind else kind(value)
+    return admit(value)
+"""
+    space: dict[str, Any] = {"kind": kind, "admit": admit}
+    exec(source, space)
+    quickly: Admit = space["quickly"]
+    return quickly
 
 
 def _plain_test(data_type: pa.DataType, value: str) -> str:
