@@ -61,6 +61,11 @@ def is_word(data_type: pa.DataType) -> bool:
     )
 
 
+def is_bytes(data_type: pa.DataType) -> bool:
+    """Is a value of this type a text, or bytes, of any length?"""
+    return any(check(data_type) for check in _BYTES_CHECKS)
+
+
 def check_key_type(name: str, data_type: pa.DataType) -> None:
     """SchemaError for a type that cannot be a key, or a part of one."""
     t = pa.types
@@ -73,7 +78,7 @@ def check_key_type(name: str, data_type: pa.DataType) -> None:
         return
     allowed = (
         is_word(data_type) or t.is_null(data_type) or t.is_decimal(data_type) or t.is_fixed_size_binary(data_type)
-        or any(check(data_type) for check in _BYTES_CHECKS)
+        or is_bytes(data_type)
     )  # fmt: skip
     if not allowed:
         raise SchemaError(
@@ -93,7 +98,7 @@ def flatten(array: Array) -> FlatColumn:
         return WordColumn(np.zeros(len(array), np.int64), np.zeros(len(array), np.uint8))
     if is_word(data_type):
         return WordColumn(words_of(array), valid_of(array))
-    if any(check(data_type) for check in _BYTES_CHECKS):
+    if is_bytes(data_type):
         return _bytes_of(array)
     if t.is_decimal(data_type) or t.is_fixed_size_binary(data_type):
         width = data_type.bit_width // 8
@@ -144,6 +149,16 @@ def array_of_words(words: Words, data_type: pa.DataType, valid: npt.NDArray[np.b
         return _nulled(pa.array(words.astype(data_type.to_pandas_dtype(), copy=False)), nulls)
     narrow = words.astype(np.int32) if data_type.bit_width == 32 else words
     return _nulled(pa.array(narrow).view(data_type), nulls)
+
+
+def array_of_bytes(offsets: Words, data: Bytes, valid: npt.NDArray[np.bool_], data_type: pa.DataType) -> Array:
+    """Texts or bytes that stand one behind the other in ``data``. The array shares its memory."""
+    t = pa.types
+    is_text = t.is_string(data_type) or t.is_large_string(data_type) or t.is_string_view(data_type)
+    nulls = None if valid.all() else null_mask_buffer(valid)
+    buffers = [nulls, pa.py_buffer(offsets.data), pa.py_buffer(data.data)]
+    large = pa.Array.from_buffers(pa.large_string() if is_text else pa.large_binary(), len(valid), buffers)
+    return large.cast(data_type)
 
 
 def null_mask_buffer(valid: npt.NDArray[np.bool_]) -> pa.Buffer:

@@ -21,7 +21,8 @@ from cutwater.operators.window_content import KeyWindow, Told, WindowContent
 from cutwater.rows import Row, batch_of, row_type, rows_of
 from cutwater.schema import SchemaLike
 from cutwater.state.encoded_keys import plain
-from cutwater.state.memory_aggregates import MemoryAggregateTable, merged_value, to_arrow
+from cutwater.state.memory_aggregates import MemoryAggregateTable
+from cutwater.state.object_column import merged_value, to_arrow
 from cutwater.state.place import Place
 from cutwater.state.value_types import handing_out
 

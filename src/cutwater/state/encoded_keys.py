@@ -13,6 +13,7 @@ from cutwater.flow.columns import (
     FlatColumn,
     WideColumn,
     WordColumn,
+    array_of_bytes,
     array_of_words,
     flatten,
     is_word,
@@ -108,17 +109,9 @@ def _decode_fixed(cursor: Words, width: int) -> tuple[Bytes, npt.NDArray[np.bool
 
 
 def _decode_bytes(cursor: Words, data_type: pa.DataType) -> Array:
-    t = pa.types
     offsets = np.zeros(len(cursor) + 1, np.int64)
     valid = np.empty(len(cursor), np.uint8)
     kk.decode_sizes(cursor, offsets, valid)
     data = np.empty(int(offsets[-1]), np.uint8)
     kk.decode_bytes(cursor, offsets, valid, data)
-    is_text = t.is_string(data_type) or t.is_large_string(data_type) or t.is_string_view(data_type)
-    buffers: list[pa.Buffer | None] = [
-        null_mask_buffer(valid.view(np.bool_)),
-        pa.py_buffer(offsets.data),
-        pa.py_buffer(data.data),
-    ]
-    large = pa.Array.from_buffers(pa.large_string() if is_text else pa.large_binary(), len(cursor), buffers)
-    return large.cast(data_type)
+    return array_of_bytes(offsets, data, valid.view(np.bool_), data_type)

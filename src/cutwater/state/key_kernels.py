@@ -11,7 +11,7 @@ Words = npt.NDArray[np.int64]
 
 
 @inlined
-def _copy(to, at, size):  # type: ignore[no-untyped-def]
+def copy_bytes(to, at, size):  # type: ignore[no-untyped-def]
     """By words as far as they go: keys are short, and a loop over bytes costs more than all else that is done to them."""
     done = 0
     while done + 8 <= size:
@@ -44,7 +44,7 @@ def encode_fixed(data: Bytes, width: int, valid: Bytes, cursor: Words, out: Byte
             cursor[i] = at + 1
         else:
             out[at] = 1
-            _copy(out.ctypes.data + at + 1, data.ctypes.data + i * width, width)
+            copy_bytes(out.ctypes.data + at + 1, data.ctypes.data + i * width, width)
             cursor[i] = at + 1 + width
 
 
@@ -62,7 +62,7 @@ def encode_bytes(offsets: Words, data: Bytes, valid: Bytes, cursor: Words, out: 
             out[at] = 1
             for b in range(4):
                 out[at + 1 + b] = np.uint8((size >> (8 * b)) & 255)
-            _copy(out.ctypes.data + at + 5, data.ctypes.data + start, size)
+            copy_bytes(out.ctypes.data + at + 5, data.ctypes.data + start, size)
             cursor[i] = at + 5 + size
 
 
@@ -73,7 +73,7 @@ def decode_fixed(cursor: Words, width: int, out: Bytes, valid: Bytes) -> None:
         valid[i] = load_byte(cursor[i])
         cursor[i] += 1
         if valid[i]:
-            _copy(out.ctypes.data + i * width, cursor[i], width)
+            copy_bytes(out.ctypes.data + i * width, cursor[i], width)
             cursor[i] += width
 
 
@@ -94,7 +94,7 @@ def decode_bytes(cursor: Words, offsets: Words, valid: Bytes, out: Bytes) -> Non
     for i in range(len(cursor)):
         if valid[i]:
             size = offsets[i + 1] - offsets[i]
-            _copy(out.ctypes.data + offsets[i], cursor[i] + 5, size)
+            copy_bytes(out.ctypes.data + offsets[i], cursor[i] + 5, size)
             cursor[i] += 5 + size
         else:
             cursor[i] += 1

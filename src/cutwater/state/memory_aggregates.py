@@ -1,6 +1,5 @@
 """The columnar table of the Memory backend: accumulators by key, copied chunk by chunk when a snapshot still needs them."""
 
-import decimal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,37 +10,25 @@ import pyarrow as pa
 
 from cutwater.errors import ConfigError, DataError
 from cutwater.flow.arrow import Array
-from cutwater.flow.columns import array_of_words, check_key_type, is_word, valid_of, words_of
+from cutwater.flow.columns import array_of_words, check_key_type, is_bytes, is_word, valid_of, words_of
 from cutwater.state import accumulator_kernels as ak
 from cutwater.state.frozen import KEY_GROUP_COLUMN
 from cutwater.state.index_kernels import CHUNK_ROWS
 from cutwater.state.key_index import AddressedChunks, FrozenKeys, KeyIndex
+from cutwater.state.object_column import FrozenObjects, ObjectColumn
 from cutwater.state.pointers import address
 from cutwater.state.snapshots import Snapshots
 from cutwater.state.tables import Column, Merge, Rows, Touched, Update
+from cutwater.state.text_column import FrozenTexts, TextColumn
 
 FROZEN_BATCH_ROWS = 16 * CHUNK_ROWS
 LOOKED_AT_ROWS = 64 * FROZEN_BATCH_ROWS
 """So that what changed comes in batches of some size, though it be few among many."""
-_EXACT_DECIMALS = decimal.Context(prec=80)
 
 
 def fits_words(data_type: pa.DataType) -> bool:
     """Can the kernels keep this type? Unsigned 64-bit integers cannot be told from negative ones there."""
     return is_word(data_type) and not pa.types.is_uint64(data_type)
-
-
-class ObjectChunks:
-    """Accumulators that are no 64-bit words (strings, decimals, nested values): Python objects, in the same chunks."""
-
-    def __init__(self) -> None:
-        self.arrays: list[npt.NDArray[np.object_]] = []
-
-    def add(self) -> None:
-        self.arrays.append(np.full(CHUNK_ROWS, None, np.object_))
-
-    def replace(self, chunk: int) -> None:
-        self.arrays[chunk] = self.arrays[chunk].copy()
 
 
 class MemoryAggregateTable:
@@ -77,7 +64,11 @@ class MemoryAggregateTable:
         self._word_of = {c: i for i, c in enumerate(c for c, col in enumerate(columns) if fits_words(col.type))}
         self._width = 1 + len(self._word_of)
         self._words = AddressedChunks(self._width)
-        self._objects = {c: ObjectChunks() for c in range(len(columns)) if c not in self._word_of}
+        others = {c: column for c, column in enumerate(columns) if c not in self._word_of}
+        self._texts = {c: TextColumn(column) for c, column in others.items() if is_bytes(column.type)}
+        objects = {c: ObjectColumn(column) for c, column in others.items() if c not in self._texts}
+        self._beside: dict[int, TextColumn | ObjectColumn] = {**self._texts, **objects}
+        """The columns that are no words."""
         self._written = np.zeros(16, np.int64)
         self._snapshots = Snapshots()
         self.stamp = stamp
@@ -106,19 +97,22 @@ class MemoryAggregateTable:
         self._copy_shared(touched.unique)
         self._update_words(touched.rows, [update for update in updates if update.column in self._word_of])
         for update in updates:
-            if update.column in self._objects:
-                self._update_objects(touched.rows, update)
+            if update.column not in self._beside:
+                continue
+            assert update.values is not None
+            self._beside[update.column].update(touched.rows, update.merge, update.values)
+            if update.column in self._texts:
+                self._tidy(self._texts[update.column], update.values.nbytes)
 
     def read(self, rows: Rows) -> list[Array]:
-        objects = {c: chunks.arrays for c, chunks in self._objects.items()}
-        return _read(rows, self._columns, self._words.addresses, self._word_of, objects)
+        return _read(rows, self._columns, self._words.addresses, self._word_of, self._beside)
 
     def freeze(self) -> "FrozenAggregates":
         epoch = self._snapshots.freeze()
-        objects = {c: tuple(chunks.arrays) for c, chunks in self._objects.items()}
+        beside = {c: column.freeze() for c, column in self._beside.items()}
         return FrozenAggregates(
             self.name, self.stored_schema, self._columns, self._index.freeze(), self._words, tuple(self._words.arrays),
-            self._words.addresses.copy(), self._word_of, objects, self._max_parallelism, self._snapshots, epoch,
+            self._words.addresses.copy(), self._word_of, beside, self._max_parallelism, self._snapshots, epoch,
         )  # fmt: skip
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -131,8 +125,8 @@ class MemoryAggregateTable:
 
     def _add_chunk(self) -> None:
         self._words.add()
-        for chunks in self._objects.values():
-            chunks.add()
+        for column in self._beside.values():
+            column.add()
         if self.chunks > len(self._written):
             self._written = np.concatenate([self._written, np.zeros_like(self._written)])
         self._written[self.chunks - 1] = self._snapshots.epoch
@@ -146,8 +140,13 @@ class MemoryAggregateTable:
         count = ak.claim(rows, self._written, latest, self._snapshots.epoch, shared)
         for chunk in shared[:count].tolist():
             self._words.replace(chunk)
-            for chunks in self._objects.values():
-                chunks.replace(chunk)
+            for column in self._beside.values():
+                column.replace(chunk)
+
+    def _tidy(self, column: TextColumn, written: int) -> None:
+        for chunk in column.chunks_to_move(written):
+            self._copy_shared(np.array([chunk * CHUNK_ROWS], np.int32))
+            column.move(chunk)
 
     def _update_words(self, rows: Rows, updates: Sequence[Update]) -> None:
         if not updates and not self.stamp:
@@ -175,24 +174,13 @@ class MemoryAggregateTable:
                 f"{self._uid}: the sum {name!r} left the range of a long. Sum a double or a decimal instead."
             )
 
-    def _update_objects(self, rows: Rows, update: Update) -> None:
-        chunks = self._objects[update.column].arrays
-        assert update.values is not None
-        merge = update.merge
-        for row, value in zip(rows.tolist(), update.values.to_pylist(), strict=True):
-            if value is None:
-                continue
-            chunk, at = chunks[row // CHUNK_ROWS], row % CHUNK_ROWS
-            old = chunk[at]
-            chunk[at] = value if old is None else merged_value(merge, old, value)
-
 
 def _read(
     rows: Rows | range,
     columns: Sequence[Column],
     chunks: npt.NDArray[np.int64],
     word_of: Mapping[int, int],
-    objects: Mapping[int, Sequence[npt.NDArray[np.object_]]],
+    beside: Mapping[int, TextColumn | ObjectColumn | FrozenTexts | FrozenObjects],
 ) -> list[Array]:
     """The accumulators of ``rows`` as columns; ``chunks`` are the addresses of the words."""
     count = len(rows)
@@ -203,12 +191,11 @@ def _read(
         common = int(ak.read_run(rows.start, chunks, width, words, seen))
     else:
         common = int(ak.read(rows, chunks, width, words, seen))
+    numbers = np.arange(rows.start, rows.stop, dtype=np.int32) if isinstance(rows, range) else rows
     read = []
     for c, column in enumerate(columns):
-        if c in objects:
-            numbers = rows if isinstance(rows, range) else rows.tolist()
-            values = [objects[c][row // CHUNK_ROWS][row % CHUNK_ROWS] for row in numbers]
-            read.append(to_arrow(column, values))
+        if c in beside:
+            read.append(beside[c].read(numbers))
             continue
         word = word_of[c]
         valid = None
@@ -216,29 +203,6 @@ def _read(
             valid = (seen & np.uint64(1 << word)) != 0
         read.append(array_of_words(words[word * count : (word + 1) * count], column.type, valid))
     return read
-
-
-def merged_value(merge: Merge, old: Any, value: Any) -> Any:
-    """What two values become that are both there."""
-    match merge:
-        case Merge.ADD:
-            return _EXACT_DECIMALS.add(old, value) if isinstance(old, decimal.Decimal) else old + value
-        case Merge.MIN:
-            return min(value, old)
-        case Merge.MAX:
-            return max(value, old)
-        case Merge.FIRST:
-            return old
-        case _:
-            return value
-
-
-def to_arrow(column: Column, values: list[Any]) -> Array:
-    """Python values as a column; what does not fit is named."""
-    try:
-        return pa.array(values, column.type)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise DataError(f"a value of {column.name!r} does not fit {column.type}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +218,7 @@ class FrozenAggregates:
     """Kept alive for the addresses."""
     addresses: npt.NDArray[np.int64]
     word_of: Mapping[int, int]
-    objects: Mapping[int, Sequence[npt.NDArray[np.object_]]]
+    beside: Mapping[int, FrozenTexts | FrozenObjects]
     max_parallelism: int
     snapshots: Snapshots
     epoch: int
@@ -263,7 +227,7 @@ class FrozenAggregates:
         for start in range(0, self.keys.rows, FROZEN_BATCH_ROWS):
             stop = min(start + FROZEN_BATCH_ROWS, self.keys.rows)
             keys, groups = self.keys.part(start, stop, self.max_parallelism)
-            values = _read(range(start, stop), self.columns, self.addresses, self.word_of, self.objects)
+            values = _read(range(start, stop), self.columns, self.addresses, self.word_of, self.beside)
             yield pa.RecordBatch.from_arrays([*keys, *values, groups], schema=self.schema)
 
     def changed(self, since: int, known: int) -> Iterator[pa.RecordBatch]:
@@ -275,8 +239,13 @@ class FrozenAggregates:
             for at in range(0, len(rows), FROZEN_BATCH_ROWS):
                 part = rows[at : at + FROZEN_BATCH_ROWS]
                 keys, groups = self.keys.some(part, self.max_parallelism)
-                values = _read(part, self.columns, self.addresses, self.word_of, self.objects)
+                values = _read(part, self.columns, self.addresses, self.word_of, self.beside)
                 yield pa.RecordBatch.from_arrays([*keys, *values, groups], schema=self.schema)
 
     def release(self) -> None:
-        self.snapshots.release(self.epoch, lambda: self.live.take_back(self.words))
+        self.snapshots.release(self.epoch, self._give_back)
+
+    def _give_back(self) -> None:
+        self.live.take_back(self.words)
+        for column in self.beside.values():
+            column.release()

@@ -1,0 +1,120 @@
+"""Texts and bytes as accumulators: cells of (address, size) in chunks; the bytes stand elsewhere and are never changed.
+
+An address of 0 stands for null. Who calls makes room for bytes: a kernel that finds none comes back and is called again.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from cutwater.flow.compiled import inlined, kernel
+from cutwater.state.accumulator_kernels import AHEAD, FIRST, LAST, MIN
+from cutwater.state.index_kernels import CHUNK_BITS, CHUNK_ROWS
+from cutwater.state.key_kernels import copy_bytes
+from cutwater.state.pointers import load_byte, load_int, load_word, prefetch, store_int
+
+# Fields of the state array that the kernels and their caller share.
+ARENA_AT, ARENA_END, NEEDED, RESUME, LIVE, DEAD, FIELDS = range(7)
+
+DONE, ADD_ARENA = range(2)
+
+CELL_WORDS = 2
+
+Bytes = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int32]
+
+
+@inlined
+def _compared(a, a_size, b, b_size):  # type: ignore[no-untyped-def]
+    """Negative, 0 or positive, as a stands before b: texts in the order of their code points, as Python has them."""
+    shorter = min(a_size, b_size)
+    at = 0
+    while at + 8 <= shorter and load_word(a + at) == load_word(b + at):
+        at += 8
+    while at < shorter:
+        difference = np.int64(load_byte(a + at)) - np.int64(load_byte(b + at))
+        if difference != 0:
+            return difference
+        at += 1
+    return a_size - b_size
+
+
+@inlined
+def _store(cell, at, size, state):  # type: ignore[no-untyped-def]
+    to = state[ARENA_AT]
+    copy_bytes(to, at, size)
+    state[ARENA_AT] = to + size
+    store_int(cell, to)
+    store_int(cell + 8, size)
+
+
+@inlined
+def _has_room(size, state):  # type: ignore[no-untyped-def]
+    """Also nothing needs a place: its address must not be 0."""
+    return state[ARENA_AT] != 0 and state[ARENA_AT] + size <= state[ARENA_END]
+
+
+@kernel("int64(ro(int32), ro(int64), ro(uint8), ro(uint8), ro(int64), int64, rw(int64))")
+def update(rows: Rows, offsets: Words, data: Bytes, valid: Bytes, chunks: Words, merge: int, state: Words) -> int:
+    """Let values join the cells of ``rows``, in order, from ``state[RESUME]`` on."""
+    n = len(rows)
+    for i in range(state[RESUME], n):
+        if i + AHEAD < n:
+            later = np.int64(rows[i + AHEAD])
+            prefetch(chunks[later >> CHUNK_BITS] + (later & (CHUNK_ROWS - 1)) * 16)
+        if len(valid) > 0 and valid[i] == 0:
+            continue
+        row = np.int64(rows[i])
+        cell = chunks[row >> CHUNK_BITS] + (row & (CHUNK_ROWS - 1)) * 16
+        at, size = data.ctypes.data + offsets[i], offsets[i + 1] - offsets[i]
+        old, old_size = load_int(cell), np.int64(0)
+        if old != 0:
+            if merge == FIRST:
+                continue
+            old_size = load_int(cell + 8)
+            order = _compared(at, size, old, old_size)
+            if order == 0 or (merge != LAST and (order > 0) == (merge == MIN)):
+                continue
+        if not _has_room(size, state):
+            state[NEEDED], state[RESUME] = size, i
+            return ADD_ARENA
+        _store(cell, at, size, state)
+        state[LIVE] += size - old_size
+        state[DEAD] += old_size
+    state[RESUME] = 0
+    return DONE
+
+
+@kernel("int64(int64, rw(int64))")
+def move(chunk: int, state: Words) -> int:
+    """Write the texts of a chunk anew, from cell ``state[RESUME]`` on."""
+    for i in range(state[RESUME], CHUNK_ROWS):
+        cell = chunk + i * 16
+        at = load_int(cell)
+        if at == 0:
+            continue
+        size = load_int(cell + 8)
+        if not _has_room(size, state):
+            state[NEEDED], state[RESUME] = size, i
+            return ADD_ARENA
+        _store(cell, at, size, state)
+    state[RESUME] = 0
+    return DONE
+
+
+@kernel("void(ro(int32), ro(int64), rw(int64), rw(uint8))")
+def sizes(rows: Rows, chunks: Words, offsets: Words, valid: Bytes) -> None:
+    """Where each text of ``rows`` will stand in ``texts``."""
+    for i in range(len(rows)):
+        row = np.int64(rows[i])
+        cell = chunks[row >> CHUNK_BITS] + (row & (CHUNK_ROWS - 1)) * 16
+        valid[i] = load_int(cell) != 0
+        offsets[i + 1] = offsets[i] + (load_int(cell + 8) if valid[i] else 0)
+
+
+@kernel("void(ro(int32), ro(int64), ro(int64), rw(uint8))")
+def texts(rows: Rows, chunks: Words, offsets: Words, out: Bytes) -> None:
+    for i in range(len(rows)):
+        row = np.int64(rows[i])
+        cell = chunks[row >> CHUNK_BITS] + (row & (CHUNK_ROWS - 1)) * 16
+        copy_bytes(out.ctypes.data + offsets[i], load_int(cell), offsets[i + 1] - offsets[i])

@@ -1,0 +1,110 @@
+"""Accumulators that are texts, in the table that they belong to."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutwater.state.memory_aggregates import MemoryAggregateTable
+from cutwater.state.tables import Column, Merge, Update
+from cutwater.state.text_column import ARENA_BYTES, DEAD_BYTES
+
+KEYS = pa.schema([("k", pa.int64())])
+
+
+def table_of(data_type: pa.DataType | None = None) -> MemoryAggregateTable:
+    return MemoryAggregateTable("u", "t", KEYS, [Column("text", data_type or pa.string())], 128)
+
+
+def put(table: MemoryAggregateTable, keys: list[int], texts: list[Any], merge: Merge = Merge.LAST) -> None:
+    touched = table.locate(pa.record_batch([pa.array(keys, pa.int64())], schema=KEYS))
+    data_type = table.stored_schema.field("text").type
+    table.update(touched, [Update(0, merge, pa.array(texts, data_type))])
+
+
+def content(frozen: Any) -> dict[int, Any]:
+    rows = pa.Table.from_batches(frozen.batches(), frozen.schema)
+    return dict(zip(rows["k"].to_pylist(), rows["text"].to_pylist(), strict=True))
+
+
+MEANING: dict[Merge, Callable[[Any, Any], Any]] = {
+    Merge.MIN: min,
+    Merge.MAX: max,
+    Merge.FIRST: lambda old, new: old,
+    Merge.LAST: lambda old, new: new,
+}
+
+some_texts = st.one_of(
+    st.none(),
+    st.text(max_size=20),
+    st.sampled_from(["", "a", "ab", "prefix-of-eight", "prefix-of-eighty", "\x00", "\U0010ffff", "\uffff", "é"]),
+)
+
+
+@pytest.mark.parametrize("merge", MEANING)
+@pytest.mark.parametrize("data_type", [pa.string(), pa.large_string(), pa.binary()], ids=str)
+@given(batches=st.lists(st.lists(st.tuples(st.integers(0, 5), some_texts), max_size=12), max_size=6))
+def test_each_merge_means_what_it_means_for_python(
+    merge: Merge, data_type: pa.DataType, batches: list[list[tuple[int, str | None]]]
+) -> None:
+    table, expected = table_of(data_type), dict[int, Any]()
+    for batch in batches:
+        values: list[Any] = [
+            text.encode() if text is not None and data_type == pa.binary() else text for _, text in batch
+        ]
+        put(table, [key for key, _ in batch], values, merge)
+        for (key, _), value in zip(batch, values, strict=True):
+            old = expected.setdefault(key, None)
+            if value is not None:
+                expected[key] = value if old is None else MEANING[merge](old, value)
+    assert content(table.freeze()) == expected
+
+
+def test_a_part_of_a_column_joins_as_well() -> None:
+    table = table_of()
+    touched = table.locate(pa.record_batch([pa.array([1, 2])], schema=KEYS))
+    table.update(touched, [Update(0, Merge.LAST, pa.array(["no", "one", None, "no"]).slice(1, 2))])
+    assert content(table.freeze()) == {1: "one", 2: None}
+
+
+def test_a_text_may_be_larger_than_what_is_set_aside_for_many() -> None:
+    table, large = table_of(), "x" * (3 * ARENA_BYTES)
+    put(table, [1, 2, 3], ["small", large, "other"])
+    assert content(table.freeze()) == {1: "small", 2: large, 3: "other"}
+
+
+def test_what_is_frozen_stays_while_texts_are_replaced_and_moved_together() -> None:
+    table, keys = table_of(), list(range(20_000))
+    put(table, keys, [f"old {key}" for key in keys])
+    (column,) = table._texts.values()
+    expected = {key: f"old {key}" for key in keys}
+    frozen: list[tuple[Any, dict[int, Any], bool]] = []
+    for turn in range(60):
+        some = keys[turn % 10 :: 10]
+        put(table, some, [f"{turn:>500} {key}" for key in some])
+        expected.update({key: f"{turn:>500} {key}" for key in some})
+        frozen.append((table.freeze(), dict(expected), column._moving is not None))
+    assert {moving for _, _, moving in frozen} == {True, False}
+    for each, then, _ in reversed(frozen):
+        assert content(each) == then
+
+
+def test_what_was_replaced_does_not_fill_the_memory() -> None:
+    table, keys = table_of(), list(range(5_000))
+    (column,) = table._texts.values()
+    live = 5_000 * 210
+    for turn in range(100):
+        put(table, keys, [f"{turn:>200} {key:>9}" for key in keys])
+        assert column.held_bytes <= DEAD_BYTES + 5 * live + ARENA_BYTES
+    assert content(table.freeze()) == {key: f"{99:>200} {key:>9}" for key in keys}
+
+
+def test_the_same_text_again_takes_no_room() -> None:
+    table = table_of()
+    (column,) = table._texts.values()
+    for _ in range(30):
+        put(table, [1], ["x" * (ARENA_BYTES // 2)])
+    assert column.held_bytes == ARENA_BYTES
