@@ -19,7 +19,10 @@ import pyarrow as pa
 
 import cutwater as cw
 
-BACKENDS: Mapping[str, cw.StateBackend] = {"memory": cw.Memory()}
+BACKENDS: Mapping[str, cw.StateBackend] = {
+    "memory": cw.Memory(),
+    "memory, incremental": cw.Memory(incremental=True),
+}
 """Every backend that the pipeline is run on, by the name that tests give it. The one place to add one."""
 
 CUSTOMERS = 23
