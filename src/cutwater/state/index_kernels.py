@@ -152,6 +152,46 @@ def locate(
     return DONE
 
 
+@kernel(
+    "void(ro(uint64), ro(uint8), int64, ro(int64), ro(int64), ro(int64), ro(int64), ro(int64), rw(int32))"
+)
+def find(
+    hashes: Hashes, valid: npt.NDArray[np.uint8], encoded: int, offsets: Words, state: Words,
+    part_at: Words, part_mask: Words, key_chunks: Words, rows: npt.NDArray[np.int32],
+) -> None:  # fmt: skip
+    """``locate`` that makes nothing: -1 where there is no row."""
+    n = len(hashes)
+    for i in range(n):
+        if i + AHEAD < n:
+            later = hashes[i + AHEAD]
+            part = np.int64(later >> PART_SHIFT)
+            prefetch(part_at[part] + (np.int64(later >> SLOT_SHIFT) & part_mask[part]) * 16)
+        rows[i] = -1
+        if len(valid) > 0 and valid[i] == 0:
+            rows[i] = state[NULL_ROW]
+            continue
+        h = hashes[i]
+        part = np.int64(h >> PART_SHIFT)
+        base, mask = part_at[part], part_mask[part]
+        slot = np.int64(h >> SLOT_SHIFT) & mask
+        while True:
+            entry = base + slot * 16
+            packed = load_word(entry + 8)
+            if packed == FREE:
+                break
+            if load_word(entry) == h:
+                found = np.int64(packed & ROW_BITS) - 1
+                same = True
+                if encoded != 0:
+                    key = key_chunks[found >> CHUNK_BITS] + (found & (CHUNK_ROWS - 1)) * 16
+                    size = offsets[i + 1] - offsets[i]
+                    same = load_int(key + 8) == size and _same_bytes(load_int(key), encoded + offsets[i], size)
+                if same:
+                    rows[i] = found
+                    break
+            slot = (slot + 1) & mask
+
+
 @kernel("void(ro(uint64), rw(uint64))")
 def rehash(old: Hashes, new: Hashes) -> None:
     """Move all entries of a part into a larger, empty one."""

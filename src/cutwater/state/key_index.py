@@ -122,11 +122,7 @@ class KeyIndex:
         rows = np.empty(records, np.int32)
         first = np.empty(records, np.int64)
         unique = np.empty(records, np.int32)
-        if self._exact:
-            encoded, offsets, valid = np.empty(0, np.uint8), _NO_OFFSETS, valid_of(columns[0])
-        else:
-            encoded, offsets = encode(columns, records)
-            valid = ALL_VALID
+        encoded, offsets, valid = self._encoded(columns, records)
         self._next_batch()
         where = 0 if self._exact else address(encoded)
         while True:
@@ -145,6 +141,23 @@ class KeyIndex:
                     self._add_arena(int(self._state[ix.NEEDED]))
         touched = int(self._state[ix.TOUCHED])
         return Touched(rows, first[:touched], unique[:touched])
+
+    def find(self, columns: Sequence[Array], records: int) -> npt.NDArray[np.int32]:
+        """The rows of ``records`` keys, -1 where there is none; nothing is made."""
+        hashes = hash_arrays(columns, records)
+        rows = np.empty(records, np.int32)
+        encoded, offsets, valid = self._encoded(columns, records)
+        where = 0 if self._exact else address(encoded)
+        ix.find(hashes, valid, where, offsets, self._state, self._at, self._mask, self._located.addresses, rows)
+        return rows
+
+    def _encoded(
+        self, columns: Sequence[Array], records: int
+    ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+        """The keys' bytes and where they begin; of keys that the hash tells apart only which of them are null."""
+        if self._exact:
+            return np.empty(0, np.uint8), _NO_OFFSETS, valid_of(columns[0])
+        return (*encode(columns, records), ALL_VALID)
 
     def freeze(self) -> FrozenKeys:
         return FrozenKeys(

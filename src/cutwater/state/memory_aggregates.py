@@ -13,7 +13,7 @@ from cutwater.errors import ConfigError, DataError
 from cutwater.flow.arrow import Array
 from cutwater.flow.columns import array_of_words, check_key_type, is_word, valid_of, words_of
 from cutwater.state import accumulator_kernels as ak
-from cutwater.state.frozen import KEY_GROUP_COLUMN, FrozenTable
+from cutwater.state.frozen import KEY_GROUP_COLUMN
 from cutwater.state.index_kernels import CHUNK_ROWS
 from cutwater.state.key_index import AddressedChunks, FrozenKeys, KeyIndex
 from cutwater.state.pointers import address
@@ -86,6 +86,10 @@ class MemoryAggregateTable:
             self._add_chunk()
         return touched
 
+    def find(self, keys: pa.RecordBatch) -> Rows:
+        """The row of each key, -1 where there is none."""
+        return self._index.find(keys.columns, keys.num_rows)
+
     def update(self, touched: Touched, updates: Sequence[Update]) -> None:
         if len(touched.unique) == 0:
             return
@@ -99,7 +103,7 @@ class MemoryAggregateTable:
         objects = {c: chunks.arrays for c, chunks in self._objects.items()}
         return _read(rows, self._columns, self._words.addresses, self._word_of, objects)
 
-    def freeze(self) -> FrozenTable:
+    def freeze(self) -> "FrozenAggregates":
         epoch = self._snapshots.freeze()
         objects = {c: tuple(chunks.arrays) for c, chunks in self._objects.items()}
         return FrozenAggregates(
@@ -247,10 +251,13 @@ class FrozenAggregates:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for start in range(0, self.keys.rows, FROZEN_BATCH_ROWS):
-            stop = min(start + FROZEN_BATCH_ROWS, self.keys.rows)
-            keys, groups = self.keys.part(start, stop, self.max_parallelism)
-            values = _read(range(start, stop), self.columns, self.addresses, self.word_of, self.objects)
-            yield pa.RecordBatch.from_arrays([*keys, *values, groups], schema=self.schema)
+            yield self.part(start, min(start + FROZEN_BATCH_ROWS, self.keys.rows))
+
+    def part(self, start: int, stop: int) -> pa.RecordBatch:
+        """Rows ``start`` to ``stop``, where ``start`` begins a chunk."""
+        keys, groups = self.keys.part(start, stop, self.max_parallelism)
+        values = _read(range(start, stop), self.columns, self.addresses, self.word_of, self.objects)
+        return pa.RecordBatch.from_arrays([*keys, *values, groups], schema=self.schema)
 
     def release(self) -> None:
         self.snapshots.release(self.epoch, lambda: self.live.take_back(self.words))

@@ -9,20 +9,21 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cutwater.flow.arrow import Array
 from cutwater.flow.hashing import hash_arrays, key_groups
-from cutwater.state.encoded_keys import decode, encode
+from cutwater.state.encoded_keys import apart, decode, encode
 from cutwater.state.pointers import address
 
 _SIGN = 1 << 63
-_GROUP = struct.Struct(">H")
 _NAMESPACE = struct.Struct(">Q")
 _GROUP_AND_NAMESPACE = struct.Struct(">HQ")
 
-GROUP_BYTES = _GROUP.size
+GROUP_BYTES = 2
 NAMESPACE_BYTES = _NAMESPACE.size
 
+Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 
 
@@ -33,13 +34,46 @@ def groups_of(columns: Sequence[Array], records: int, max_parallelism: int) -> n
 def stored_keys(
     columns: Sequence[Array], groups: npt.NDArray[np.int32], namespaces: Numbers | None = None
 ) -> list[bytes]:
-    encoded, starts = encode(columns, len(groups))
-    raw, ends = encoded.tobytes(), starts.tolist()
-    if namespaces is None:
-        heads = map(_GROUP.pack, groups.tolist())
-    else:
-        heads = map(prefix_of, groups.tolist(), namespaces.tolist())
-    return [head + raw[start:end] for head, start, end in zip(heads, ends[:-1], ends[1:], strict=True)]
+    return apart(*_stored(columns, groups, namespaces))
+
+
+def stored_keys_in_order(
+    columns: Sequence[Array], groups: npt.NDArray[np.int32], namespaces: Numbers | None = None
+) -> tuple[list[bytes], Numbers]:
+    """As RocksDB orders them, and which of them stands where: it reads and writes neighbours faster."""
+    joined, starts = _stored(columns, groups, namespaces)
+    order = _order(joined, starts)
+    keys = apart(joined, starts)
+    return [keys[i] for i in order.tolist()], order
+
+
+def _stored(
+    columns: Sequence[Array], groups: npt.NDArray[np.int32], namespaces: Numbers | None
+) -> tuple[Bytes, Numbers]:
+    head = GROUP_BYTES + (0 if namespaces is None else NAMESPACE_BYTES)
+    joined, starts = encode(columns, len(groups), head=head)
+    heads = np.empty((len(groups), head), np.uint8)
+    heads[:, :GROUP_BYTES] = groups.astype(">u2").view(np.uint8).reshape(-1, GROUP_BYTES)
+    if namespaces is not None:
+        unsigned = namespaces.view(np.uint64) ^ np.uint64(_SIGN)
+        heads[:, GROUP_BYTES:] = unsigned.astype(">u8").view(np.uint8).reshape(-1, NAMESPACE_BYTES)
+    for at in range(head):
+        joined[starts[:-1] + at] = heads[:, at]
+    return joined, starts
+
+
+def _order(joined: Bytes, starts: Numbers) -> Numbers:
+    records = len(starts) - 1
+    width = len(joined) // max(records, 1)
+    if records and 8 <= width <= 16 and (np.diff(starts) == width).all():
+        # As two numbers each: several times as fast, and that is how keys of one number are.
+        keys = joined.reshape(records, width)
+        halves = [np.ascontiguousarray(keys[:, at : at + 8]).view(">u8").ravel().astype(np.uint64) for at in (0, width - 8)]
+        return np.lexsort((halves[1], halves[0]))
+    buffers: list[pa.Buffer | None] = [None, pa.py_buffer(starts.data), pa.py_buffer(joined.data)]
+    keys_array = pa.Array.from_buffers(pa.large_binary(), records, buffers)
+    order: Numbers = pc.sort_indices(keys_array).to_numpy().astype(np.int64)
+    return order
 
 
 def prefix_of(group: int, namespace: int) -> bytes:
