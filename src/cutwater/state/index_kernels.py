@@ -152,9 +152,7 @@ def locate(
     return DONE
 
 
-@kernel(
-    "void(ro(uint64), ro(uint8), int64, ro(int64), ro(int64), ro(int64), ro(int64), ro(int64), rw(int32))"
-)
+@kernel("void(ro(uint64), ro(uint8), int64, ro(int64), ro(int64), ro(int64), ro(int64), ro(int64), rw(int32))")
 def find(
     hashes: Hashes, valid: npt.NDArray[np.uint8], encoded: int, offsets: Words, state: Words,
     part_at: Words, part_mask: Words, key_chunks: Words, rows: npt.NDArray[np.int32],

@@ -149,13 +149,14 @@ class RocksDBAggregateTable:
             self._young.put(rows, self._codec.decode(found))
 
     def _make_room(self, records: int) -> None:
-        """In proportion to what comes, so that the old space is cleared before the new one is full."""
+        """In proportion to what comes, so that the old space is cleared before the new one is full. Both together are a third
+        more than the share at most: memory of the old one is free only when all of it is cleared."""
         if self._leaving is None and self._bytes(self._young) > self._share.bytes * 2 // 3:
             self._leaving = _Leaving(self._young)
             self._young = Space(MemoryAggregateTable(*self._of))
         steps = 1 + 2 * records // CHUNK_ROWS
         while self._leaving is not None and (
-            steps > 0 or self._bytes(self._young) + self._bytes(self._leaving.space) > self._share.bytes
+            steps > 0 or self._bytes(self._young) + self._bytes(self._leaving.space) > self._share.bytes * 4 // 3
         ):
             self._clear_step(self._leaving)
             steps -= 1
@@ -188,7 +189,7 @@ class RocksDBAggregateTable:
         keys, order = _stored_keys_in_order(batch, len(self.key_columns))
         columns = [batch.column(column.name) for column in self._columns]
         values = self._codec.encode(columns, batch.num_rows)
-        self._family.write(zip(keys, [values[i] for i in order.tolist()], strict=True))
+        self._family.write(keys, [values[i] for i in order.tolist()])
 
 
 class _Leaving:

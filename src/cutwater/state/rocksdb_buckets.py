@@ -1,26 +1,27 @@
 """The table of the RocksDB backend for windows of row functions: batches that are too many for memory, as they came."""
 
-import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from cutwater.flow.hashing import hash_columns, key_groups
 from cutwater.flow.partitioning import by_number
 from cutwater.state.cache_share import CacheShare
+from cutwater.state.encoded_keys import plain
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.memory_buckets import MemoryBuckets
 from cutwater.state.rocksdb_database import Entry, Family
-from cutwater.state.rocksdb_keys import namespace_key, namespace_of
+from cutwater.state.rocksdb_keys import fitted, groups_in, namespaces_of, numbered, prefix_of
+from cutwater.state.rocksdb_panes import visible_entries
+from cutwater.state.rocksdb_parts import Part, Parts
 
-_NUMBER = struct.Struct(">Q")
+STEP_ROWS = 32_768
+"""Whole batches are written: more of them at once than of single rows."""
 
 
 class RocksDBBuckets:
-    """Implements ``BucketTable``. A key is the bucket and a number that counts; a value is an Arrow stream of rows of many
-    key groups: a restore takes its own of them."""
+    """Implements ``BucketTable``. A key is key group, bucket and a number that counts; a value is an Arrow message."""
 
     holds_whole_rows = True
 
@@ -38,39 +39,35 @@ class RocksDBBuckets:
         self._of = (name, schema, keys, bucket, max_parallelism)
         self._schema = schema
         self._bucket = bucket
-        self._max_parallelism = max_parallelism
         self._family = family
-        self._share = share
-        share.join()
-        self._recent = MemoryBuckets(*self._of)
-        self._recent_bytes = 0
-        self.key_columns = self._recent.key_columns
-        self.stored_schema = self._recent.stored_schema
-        self._stored: set[int] = set()
-        self._written = 0
+        self._parts = Parts(share, [family], lambda: MemoryBuckets(*self._of), self._write, MemoryBuckets.drop)
+        [self._written] = self._parts.written
+        self.key_columns = self._parts.recent.key_columns
+        self.stored_schema = self._parts.recent.stored_schema
 
     def buckets(self) -> Iterable[int]:
-        return {*self._recent.buckets(), *self._stored}
+        found = {bucket for memory in self._parts.memories() for bucket in memory.buckets()}
+        return found | self._written.groups.keys()
 
     def add(self, bucket: int, rows: pa.RecordBatch) -> None:
-        self._recent.add(bucket, rows)
-        self._recent_bytes += rows.nbytes
-        if self._recent_bytes > self._share.bytes:
-            self._write_back()
+        self._parts.recent.add(bucket, rows)
+        self._parts.added(rows.nbytes)
 
     def read(self, buckets: Iterable[int]) -> Sequence[pa.RecordBatch]:
-        return [batch for bucket in buckets for batch in (*self._stored_rows(bucket), *self._recent.read([bucket]))]
+        memories = self._parts.memories()
+        return [
+            batch
+            for bucket in buckets
+            for batch in (*self._stored_rows(bucket), *(each for memory in memories for each in memory.read([bucket])))
+        ]
 
     def drop(self, bucket: int) -> None:
-        self._recent.drop(bucket)
-        if bucket in self._stored:
-            self._stored.remove(bucket)
-            self._family.drop([namespace_key(bucket)])
+        self._parts.drop(bucket)
 
     def freeze(self) -> FrozenTable:
         return FrozenRocksDBBuckets(
-            self.name, self.stored_schema, self.key_columns, self._max_parallelism, self._family.cut(),
-            self._recent.freeze(),
+            self.name, self.stored_schema, self._schema, self._family.cut(), self._parts.visible,
+            tuple(memory.freeze() for memory in self._parts.memories()),
         )  # fmt: skip
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -80,30 +77,43 @@ class RocksDBBuckets:
                 self.add(bucket, part)
 
     def _stored_rows(self, bucket: int) -> Iterator[pa.RecordBatch]:
-        if bucket in self._stored:
-            for _, value in self._family.scan(namespace_key(bucket)):
-                yield from _batches(value)
+        for group in sorted(self._written.groups.get(bucket, ())):
+            for _, value in visible_entries(self._family.scan(prefix_of(group, bucket)), self._parts.visible):
+                yield _batch_of(value, self._schema)
 
-    def _write_back(self) -> None:
-        for bucket in list(self._recent.buckets()):
-            for batch in self._recent.read([bucket]):
-                self._family.write([(namespace_key(bucket) + _NUMBER.pack(self._written), _stream_of(batch))])
-                self._written += 1
-            self._stored.add(bucket)
-        self._recent = MemoryBuckets(*self._of)
-        self._recent_bytes = 0
+    def _write(self, part: Part[MemoryBuckets]) -> Iterator[None]:
+        for whole in part.memory.freeze().batches():
+            bucket = whole.column(len(self._schema))[0].as_py()
+            for start in range(0, whole.num_rows, STEP_ROWS):
+                if bucket not in part.dropped:
+                    self._put(bucket, whole.slice(start, STEP_ROWS), part)
+                yield
+
+    def _put(self, bucket: int, batch: pa.RecordBatch, part: Part[MemoryBuckets]) -> None:
+        groups = batch.column(len(self._schema) + 1).to_numpy()
+        rows = batch.select(self._schema.names)
+        by_group = list(by_number(rows, groups.astype(np.int64)))
+        first = part.take_numbers(len(by_group))
+        keys = numbered([prefix_of(group, bucket) for group, _ in by_group], range(first, first + len(by_group)))
+        self._family.write(keys, [_message_of(each) for _, each in by_group])
+        self._written.note(bucket, groups)
 
 
-def _stream_of(batch: pa.RecordBatch) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """Messages have no room for dictionaries."""
+    return pa.schema([field.with_type(plain(field.type)) for field in schema])
 
 
-def _batches(value: bytes) -> Iterator[pa.RecordBatch]:
-    with pa.ipc.open_stream(pa.BufferReader(pa.py_buffer(value))) as reader:
-        yield from reader
+def _message_of(batch: pa.RecordBatch) -> bytes:
+    schema = _plain(batch.schema)
+    columns = [fitted(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema).serialize().to_pybytes()
+
+
+def _batch_of(message: bytes, schema: pa.Schema) -> pa.RecordBatch:
+    batch = pa.ipc.read_record_batch(pa.py_buffer(message), _plain(schema))
+    columns = [fitted(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,18 +122,20 @@ class FrozenRocksDBBuckets:
 
     name: str
     schema: pa.Schema
-    keys: tuple[str, ...]
-    max_parallelism: int
+    rows: pa.Schema
     stored: Iterator[Entry]
-    recent: FrozenTable
+    visible: int
+    recent: tuple[FrozenTable, ...]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        for key, value in self.stored:
-            for batch in _batches(value):
-                bucket = pa.array(np.full(batch.num_rows, namespace_of(key), np.int64))
-                groups = pa.array(key_groups(hash_columns(batch, self.keys), self.max_parallelism))
-                yield pa.RecordBatch.from_arrays([*batch.columns, bucket, groups], schema=self.schema)
-        yield from self.recent.batches()
+        for key, value in visible_entries(self.stored, self.visible):
+            batch = _batch_of(value, self.rows)
+            bucket = pa.array(np.repeat(namespaces_of([key]), batch.num_rows))
+            group = pa.array(np.repeat(groups_in([key]), batch.num_rows))
+            yield pa.RecordBatch.from_arrays([*batch.columns, bucket, group], schema=self.schema)
+        for each in self.recent:
+            yield from each.batches()
 
     def release(self) -> None:
-        self.recent.release()
+        for each in self.recent:
+            each.release()

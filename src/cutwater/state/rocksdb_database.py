@@ -3,7 +3,8 @@
 Nothing in it outlives the process: checkpoints are what survives. So there is no write-ahead log, and no sync.
 """
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,13 +43,13 @@ class Database:
             raise StorageError(f"{self._where} cannot be opened: {error}") from error
         self._families: list[Any] = []
 
-    def family(self, name: str) -> "Family":
+    def family(self, name: str, kind: "type[Family] | None" = None) -> "Family":
         created = self._database.create_column_family(name, self._options())
         without_log: Any = rocksdict.WriteOptions()  # its stubs have a method where there is an attribute
         without_log.disable_wal = True
         created.set_write_options(without_log)
         self._families.append(created)
-        return Family(self._where, created, self._database.get_column_family_handle(name))
+        return (kind or Family)(self._where, created, self._database.get_column_family_handle(name))
 
     def close(self) -> None:
         """Cuts that were taken can still be read: they keep what they need."""
@@ -82,11 +83,10 @@ class Family:
         found: list[bytes | None] = [None] * len(keys) if self.is_empty else self._family.get(keys)
         return found
 
-    def write(self, entries: Iterable[Entry], deleted: Iterable[bytes] = ()) -> None:
+    def write(self, keys: Sequence[bytes], values: Sequence[bytes], deleted: Iterable[bytes] = ()) -> None:
         batch = rocksdict.WriteBatch(raw_mode=True)
         batch.set_default_column_family(self._handle)
-        for key, value in entries:
-            batch.put(key, value)
+        deque(map(batch.put, keys, values), maxlen=0)
         for key in deleted:
             batch.delete(key)
         self._apply(batch)

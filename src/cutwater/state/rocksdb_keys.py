@@ -1,10 +1,10 @@
-"""Keys as RocksDB has them: key group, namespace (a pane or bucket; not every state has one), the encoded key.
+"""Keys as RocksDB has them: key group, namespace (a pane or bucket; not every state has one), the encoded key, a number.
 
 Big endian, so that what belongs together stands together. No encoded key begins another one of the same columns.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +17,11 @@ from cutwater.state.encoded_keys import apart, decode, encode
 from cutwater.state.pointers import address
 
 _SIGN = 1 << 63
-_NAMESPACE = struct.Struct(">Q")
+_NUMBER = struct.Struct(">Q")
 _GROUP_AND_NAMESPACE = struct.Struct(">HQ")
 
 GROUP_BYTES = 2
-NAMESPACE_BYTES = _NAMESPACE.size
+NAMESPACE_BYTES = 8
 
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
@@ -68,7 +68,9 @@ def _order(joined: Bytes, starts: Numbers) -> Numbers:
     if records and 8 <= width <= 16 and (np.diff(starts) == width).all():
         # As two numbers each: several times as fast, and that is how keys of one number are.
         keys = joined.reshape(records, width)
-        halves = [np.ascontiguousarray(keys[:, at : at + 8]).view(">u8").ravel().astype(np.uint64) for at in (0, width - 8)]
+        halves = [
+            np.ascontiguousarray(keys[:, at : at + 8]).view(">u8").ravel().astype(np.uint64) for at in (0, width - 8)
+        ]
         return np.lexsort((halves[1], halves[0]))
     buffers: list[pa.Buffer | None] = [None, pa.py_buffer(starts.data), pa.py_buffer(joined.data)]
     keys_array = pa.Array.from_buffers(pa.large_binary(), records, buffers)
@@ -80,14 +82,18 @@ def prefix_of(group: int, namespace: int) -> bytes:
     return _GROUP_AND_NAMESPACE.pack(group, namespace + _SIGN)
 
 
-def namespace_key(namespace: int) -> bytes:
-    return _NAMESPACE.pack(namespace + _SIGN)
+def numbered(keys: Sequence[bytes], numbers: Iterable[int]) -> list[bytes]:
+    """With a number behind each, by which those that are otherwise alike are in order."""
+    return [key + tail for key, tail in zip(keys, map(_NUMBER.pack, numbers), strict=False)]
 
 
-def namespace_of(key: bytes) -> int:
-    """The inverse of ``namespace_key``."""
-    number: int = _NAMESPACE.unpack_from(key)[0]
-    return number - _SIGN
+def number_of(key: bytes) -> int:
+    number: int = _NUMBER.unpack_from(key, len(key) - _NUMBER.size)[0]
+    return number
+
+
+def groups_in(keys: Sequence[bytes]) -> npt.NDArray[np.int32]:
+    return np.frombuffer(b"".join([key[:GROUP_BYTES] for key in keys]), ">u2").astype(np.int32)
 
 
 def key_columns(keys: Sequence[bytes], schema: pa.Schema, *, namespace: bool = False) -> tuple[list[Array], Array]:

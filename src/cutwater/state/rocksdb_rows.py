@@ -97,7 +97,7 @@ class RocksDBRowTable(LayeredRows):
             self._write(batch)
         gone = [key for key, value in part if value is GONE]
         if gone:
-            self._family.write((), self._stored_keys(gone))
+            self._family.write((), (), self._stored_keys(gone))
         self._keep(part)
         if len(part) < WRITE_STEP:
             self._below = self._below[:-1]
@@ -130,7 +130,7 @@ class RocksDBRowTable(LayeredRows):
         encoded = self._codec.encode([values], batch.num_rows)
         seen = _OBJECT_OVERHEAD * (sum(map(len, keys)) + sum(map(len, encoded))) / batch.num_rows
         self._entry_bytes += (seen - self._entry_bytes) / 2
-        self._family.write(zip(keys, encoded, strict=True))
+        self._family.write(keys, encoded)
 
 
 def _stored_batches(
