@@ -83,10 +83,10 @@ class FirstIsNotStored(Simulation):
         written = super()._writer(subtask)
 
         class Failing:
-            def write(self, checkpoint: CheckpointId, uid: str, table: Any) -> Any:
+            def write(self, checkpoint: CheckpointId, uid: str, table: Any, base: Any) -> Any:
                 if checkpoint == 1:
                     raise StorageError("no room for checkpoint 1")
-                return written.write(checkpoint, uid, table)
+                return written.write(checkpoint, uid, table, base)
 
         return Failing()
 

@@ -9,7 +9,6 @@ import cutwater as cw
 from cutwater.checkpoint.events import ManualTriggerRequested, RequestId
 from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.memory_storage import MemoryStorage
-from cutwater.checkpoint.snapshot import StoredTable
 from cutwater.checkpoint.start import StartFresh
 from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointStatus
 from cutwater.control.messages import AbortCheckpoint, CheckpointCompleted, ToSubtask, TriggerCheckpoint
@@ -17,6 +16,7 @@ from cutwater.flow.envelope import Row, RowKind
 from cutwater.flow.ids import CheckpointId, SubtaskId
 from cutwater.job.definition import JobDefinition
 from cutwater.state.frozen import FrozenTable
+from cutwater.state.stored import StoredTable
 from cutwater.subtask.limits import FlowLimits
 from cutwater.subtask.operator_subtask import OperatorSubtask
 from cutwater.subtask.setup import TableWriter
@@ -77,10 +77,12 @@ class FlakyWriter:
         self._writer = writer
         self._fails = fails
 
-    def write(self, checkpoint: CheckpointId, uid: str, table: FrozenTable) -> tuple[StoredTable, bytes | None]:
+    def write(
+        self, checkpoint: CheckpointId, uid: str, table: FrozenTable, base: StoredTable | None
+    ) -> tuple[StoredTable, tuple[bytes, ...]]:
         if self._fails():
             raise OSError("the storage is full")
-        return self._writer.write(checkpoint, uid, table)
+        return self._writer.write(checkpoint, uid, table, base)
 
 
 class World(Simulation):

@@ -9,14 +9,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from cutwater.checkpoint.snapshot import StoredOperator, StoredTable, SubtaskMetrics, SubtaskSnapshot
+from cutwater.checkpoint.layout import SHARED_FOLDER
+from cutwater.checkpoint.snapshot import StoredOperator, SubtaskMetrics, SubtaskSnapshot
 from cutwater.checkpoint.statistics import CheckpointKind
 from cutwater.errors import DamagedCheckpoint, RestoreError
 from cutwater.flow.ids import Attempt, CheckpointId
+from cutwater.state.stored import Form, StoredFile, StoredTable, stored_table_from_json
 
 Json = Any
 
-FORMAT = 2
+FORMAT = 3
+_ONE_FILE_A_TABLE = 2
+"""The format before, which is still read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +83,13 @@ class CompletedCheckpoint:
     def size(self) -> int:
         return sum(record.snapshot.size for record in self.subtasks)
 
-    def tables(self) -> Iterator[StoredTable]:
+    def files(self) -> Iterator[StoredFile]:
         for record in self.subtasks:
-            for operator in record.snapshot.operators:
-                yield from operator.tables
+            yield from record.snapshot.files()
+
+    def shared_files(self) -> frozenset[str]:
+        """The names of the files that other checkpoints of the job may reference too."""
+        return frozenset(file.file for file in self.files() if file.shared)
 
     def has_committables(self) -> bool:
         """Whether a sink makes output visible when this checkpoint is announced."""
@@ -104,20 +111,31 @@ class CompletedCheckpoint:
                     yield CommittedOutput(operator.uid, CheckpointId(entry["checkpoint"]), entry["value"])
 
     def in_folder(self, folder: str) -> "CompletedCheckpoint":
-        """The same checkpoint seen from a storage in which its folder is ``folder``: its files are named anew."""
-        old = f"{self.folder}/" if self.folder else ""
-        new = f"{folder}/" if folder else ""
+        """The same checkpoint seen from a storage in which its folder is ``folder``: its files are named anew. Shared ones
+        stand beside that folder."""
 
-        def moved(table: StoredTable) -> StoredTable:
-            return replace(table, file=new + table.file.removeprefix(old))
+        def moved(file: StoredFile) -> StoredFile:
+            old, new = (_beside(self.folder), _beside(folder)) if file.shared else (_in(self.folder), _in(folder))
+            return replace(file, file=new + file.file.removeprefix(old))
+
+        def with_files(table: StoredTable) -> StoredTable:
+            return replace(table, files=tuple(map(moved, table.files)))
 
         def operators(snapshot: SubtaskSnapshot) -> tuple[StoredOperator, ...]:
-            return tuple(replace(each, tables=tuple(map(moved, each.tables))) for each in snapshot.operators)
+            return tuple(replace(each, tables=tuple(map(with_files, each.tables))) for each in snapshot.operators)
 
         records = (
             replace(each, snapshot=replace(each.snapshot, operators=operators(each.snapshot))) for each in self.subtasks
         )
         return replace(self, folder=folder, subtasks=tuple(records))
+
+
+def _in(folder: str) -> str:
+    return f"{folder}/" if folder else ""
+
+
+def _beside(folder: str) -> str:
+    return f"{_in(folder.rpartition('/')[0])}{SHARED_FOLDER}/"
 
 
 def snapshot_to_json(snapshot: SubtaskSnapshot) -> Json:
@@ -126,10 +144,23 @@ def snapshot_to_json(snapshot: SubtaskSnapshot) -> Json:
 
 def snapshot_from_json(value: Json) -> SubtaskSnapshot:
     operators = (
-        StoredOperator(each["uid"], each["inline"], tuple(StoredTable(**table) for table in each["tables"]))
+        StoredOperator(each["uid"], each["inline"], tuple(map(stored_table_from_json, each["tables"])))
         for each in value["operators"]
     )
     return SubtaskSnapshot(value["vertex"], value["index"], value["finished"], tuple(operators))
+
+
+def _with_files(table: Json) -> Json:
+    """A table of the format before as one of this."""
+    file = {"file": table.pop("file"), "size": table.pop("size"), "checksum": table.pop("checksum")}
+    return {**table, "files": [file], "form": Form.ROWS}
+
+
+def _from_format_before(value: Json) -> Json:
+    for record in value["subtasks"]:
+        for operator in record["snapshot"]["operators"]:
+            operator["tables"] = [_with_files(table) for table in operator["tables"]]
+    return value
 
 
 def _shape_from_json(value: Json) -> VertexShape:
@@ -206,9 +237,11 @@ def decode_metadata(name: str, file: bytes) -> CompletedCheckpoint:
             f"Restore another checkpoint or savepoint."
         )
     value = json.loads(content)
-    if value["format"] != FORMAT:
+    if value["format"] == _ONE_FILE_A_TABLE:
+        value = _from_format_before(value)
+    elif value["format"] != FORMAT:
         raise RestoreError(
-            f"{name} has format {value['format']}, this version of Cutwater reads format {FORMAT}. "
+            f"{name} has format {value['format']}, this version of Cutwater reads formats {_ONE_FILE_A_TABLE} and {FORMAT}. "
             f"Restore it with the version that wrote it."
         )
     return from_json(value)

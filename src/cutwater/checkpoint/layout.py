@@ -6,6 +6,7 @@
     <job>/ids/12                                    checkpoint id 12 is taken, for ever
     <job>/chk-12/metadata.json                      checkpoint 12 is complete
     <job>/chk-12/<vertex>+<index>+a3+<uid>+<state>.arrow
+    <job>/shared/12+<vertex>+<index>+a3+<uid>+<state>.arrow         written for checkpoint 12, referenced by later ones too
     <job>/commits/12.json                           output of checkpoint 12 may be visible outside
     <job>/ended/<incarnation>.json                  how the last run of that incarnation ended
     <job>/collected/<incarnation>/<uid>/000000000012-00000.arrow
@@ -24,6 +25,7 @@ from urllib.parse import quote
 from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
 
 METADATA_FILE = "metadata.json"
+SHARED_FOLDER = "shared"
 _LONGEST_PART = 56
 _CHECKPOINT_FOLDER = re.compile(r"chk-([1-9]\d*)")
 
@@ -41,16 +43,30 @@ def safe_name(name: str) -> str:
     return encoded[:24] + "~" + hashlib.sha256(name.encode()).hexdigest()[:31]
 
 
-def subtask_file(folder: str, subtask: SubtaskId, attempt: Attempt, uid: str, state: str) -> str:
-    """Where a subtask stores one table. The attempt is part of it, so that a zombie never writes over its successor."""
-    name = f"{safe_name(subtask.vertex)}+{subtask.index}+a{attempt}+{safe_name(uid)}+{safe_name(state)}.arrow"
-    return f"{folder}/{name}" if folder else name
+@dataclass(frozen=True, slots=True)
+class SubtaskFiles:
+    """Where a subtask stores its tables. The attempt is part of each name, so that a zombie never writes over its successor.
 
+    ``checkpoints`` and ``shared`` are those of the job's layout.
+    """
 
-def attachment_file(folder: str, checksum: str) -> str:
-    """Where the driver keeps a table that came to it as an attachment."""
-    name = f"attachment+{checksum}.arrow"
-    return f"{folder}/{name}" if folder else name
+    checkpoints: str
+    shared: str
+    subtask: SubtaskId
+    attempt: Attempt
+
+    def own(self, checkpoint: CheckpointId, uid: str, state: str) -> str:
+        """In the folder of the checkpoint, and deleted with it."""
+        return f"{self.checkpoints}{checkpoint}/{self._table(uid, state)}.arrow"
+
+    def sharable(self, checkpoint: CheckpointId, uid: str, state: str, name: str = "") -> str:
+        """Beside the folders of the checkpoints; ``name`` where a state has several files."""
+        end = f"+{safe_name(name)}" if name else ".arrow"
+        return f"{self.shared}{checkpoint}+{self._table(uid, state)}{end}"
+
+    def _table(self, uid: str, state: str) -> str:
+        subtask = f"{safe_name(self.subtask.vertex)}+{self.subtask.index}+a{self.attempt}"
+        return f"{subtask}+{safe_name(uid)}+{safe_name(state)}"
 
 
 def metadata_file(folder: str) -> str:
@@ -108,6 +124,22 @@ class JobLayout:
 
     def metadata(self, checkpoint: CheckpointId) -> str:
         return metadata_file(self.checkpoint_folder(checkpoint))
+
+    @property
+    def shared(self) -> str:
+        return f"{self.folder}/{SHARED_FOLDER}/"
+
+    def shared_of(self, checkpoint: CheckpointId) -> str:
+        """Begins the name of each shared file that was written for this checkpoint."""
+        return f"{self.shared}{checkpoint}+"
+
+    def writer_of(self, name: str) -> CheckpointId | None:
+        """The checkpoint that a shared file was written for."""
+        number = name.removeprefix(self.shared).partition("+")[0]
+        return CheckpointId(int(number)) if number.isascii() and number.isdigit() else None
+
+    def files_of(self, subtask: SubtaskId, attempt: Attempt) -> SubtaskFiles:
+        return SubtaskFiles(self.checkpoints, self.shared, subtask, attempt)
 
     @property
     def commits(self) -> str:

@@ -31,10 +31,10 @@ from cutwater.checkpoint.fit import (
     state_of_others,
     stored_by_uid,
 )
-from cutwater.checkpoint.snapshot import StoredTable
 from cutwater.errors import RestoreError
 from cutwater.flow.ids import SubtaskId
 from cutwater.flow.key_groups import KeyGroupRange, key_group_range
+from cutwater.state.stored import StoredTable, stored_table_from_json
 
 Json = Any
 
@@ -44,11 +44,13 @@ _KEYS = frozenset(("splits", "committables", "list_state", "broadcast_state", "o
 
 @dataclass(frozen=True, slots=True)
 class OperatorRestore:
-    """``inline`` holds at most one part: the old subtask's own, or what was dealt out to this one."""
+    """``inline`` holds at most one part: the old subtask's own, or what was dealt out to this one. ``whole``: nothing moved,
+    so that ``tables`` are all of the old subtask's and nobody else's."""
 
     uid: str
     inline: tuple[Json, ...]
     tables: tuple[StoredTable, ...]
+    whole: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,9 @@ class SubtaskRestore:
 
 def subtask_restore_from_json(value: Json) -> SubtaskRestore:
     operators = (
-        OperatorRestore(each["uid"], tuple(each["inline"]), tuple(StoredTable(**table) for table in each["tables"]))
+        OperatorRestore(
+            each["uid"], tuple(each["inline"]), tuple(map(stored_table_from_json, each["tables"])), each["whole"]
+        )
         for each in value["operators"]
     )
     key_groups = KeyGroupRange(value["key_groups"]["first"], value["key_groups"]["last"])
@@ -116,7 +120,8 @@ def _deal(
     checkpoint: CompletedCheckpoint, stored: StoredUid, shape: VertexShape, max_parallelism: int
 ) -> list[OperatorRestore]:
     """One operator's state over the subtasks of its new vertex."""
-    if stored.parallelism == shape.parallelism:
+    whole = stored.parallelism == shape.parallelism
+    if whole:
         by_index = dict(stored.parts)
         inlines: list[tuple[Json, ...]] = [
             (by_index[index].inline,) if index in by_index and by_index[index].inline is not None else ()
@@ -126,7 +131,7 @@ def _deal(
     else:
         inlines = _deal_inline(checkpoint, stored, shape.parallelism)
         tables = _deal_tables(checkpoint, stored, shape.parallelism, max_parallelism)
-    return [OperatorRestore(stored.uid, *each) for each in zip(inlines, tables, strict=True)]
+    return [OperatorRestore(stored.uid, *each, whole) for each in zip(inlines, tables, strict=True)]
 
 
 def _deal_tables(

@@ -1,23 +1,12 @@
 """What one subtask contributed to one checkpoint, as it stands in the checkpoint's metadata."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from cutwater.state.stored import StoredFile, StoredTable
+
 Json = Any
-
-
-@dataclass(frozen=True, slots=True)
-class StoredTable:
-    """One state of one operator in one subtask: a file of Arrow IPC streams (with memory storage, bytes in the metadata)."""
-
-    state: str
-    file: str
-    """Name in the storage; for memory storage the name of an attachment."""
-    rows: int
-    size: int
-    checksum: str
-    first_key_group: int
-    last_key_group: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +25,14 @@ class SubtaskSnapshot:
     finished: bool
     operators: tuple[StoredOperator, ...]
 
+    def files(self) -> Iterator[StoredFile]:
+        """Each once, though several tables may be in one."""
+        tables = (table for operator in self.operators for table in operator.tables)
+        yield from {file.file: file for table in tables for file in table.files}.values()
+
     @property
     def size(self) -> int:
-        return sum(table.size for operator in self.operators for table in operator.tables)
+        return sum(file.size for file in self.files())
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +49,5 @@ class SubtaskMetrics:
     records_in: int = 0
     """Since the attempt began, up to the cut; so are those written to sinks."""
     records_written: int = 0
+    written_bytes: int = 0
+    """What was stored anew: the rest of ``state_bytes`` are files of checkpoints before."""

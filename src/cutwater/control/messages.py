@@ -131,12 +131,17 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """The snapshot is stored. ``snapshot`` is a SubtaskSnapshot as JSON, ``metrics`` a SubtaskMetrics as JSON."""
+    """The snapshot is stored. ``snapshot`` is a SubtaskSnapshot as JSON, ``metrics`` a SubtaskMetrics as JSON.
+
+    ``base``: the latest checkpoint that the subtask knew to be complete at its cut. Neither this snapshot nor a later one
+    references files of an older one.
+    """
 
     checkpoint: CheckpointId
     snapshot: Json
     metrics: Json
     attachments: tuple[bytes, ...] = ()
+    base: CheckpointId | None = None
 
 
 @dataclass(frozen=True, slots=True)

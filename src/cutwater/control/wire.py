@@ -8,7 +8,7 @@ import dataclasses
 import json
 import types
 from collections.abc import Callable
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from cutwater.control.messages import Message
 from cutwater.errors import ControlError
@@ -148,8 +148,10 @@ def _check_for(hint: Any) -> _Check:
         return _tuple_of(_check_for(arguments[0]))
     if get_origin(hint) is dict and arguments[0] is str:
         return _dict_of(_check_for(arguments[1]))
-    if get_origin(hint) is types.UnionType and all(kind in (int, str, bool, types.NoneType) for kind in arguments):
-        return _exactly(*arguments)
+    if get_origin(hint) in (types.UnionType, Union):  # the latter if a NewType is part of it
+        kinds = [getattr(kind, "__supertype__", kind) for kind in arguments]
+        if all(kind in (int, str, bool, types.NoneType) for kind in kinds):
+            return _exactly(*kinds)
     raise TypeError(f"control/wire.py cannot carry a field of type {hint}")
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from cutwater.checkpoint import commands as do
 from cutwater.checkpoint import events as on
-from cutwater.checkpoint.attachments import adopt_attachments
+from cutwater.checkpoint.attachments import put_away
 from cutwater.checkpoint.completed import (
     CompletedCheckpoint,
     SubtaskRecord,
@@ -232,8 +232,7 @@ class AttemptDriver:
         snapshot, metrics = snapshot_from_json(message.snapshot), metrics_from_json(message.metrics)
         checkpoint = message.checkpoint
         if isinstance(self._store.storage, MemoryStorage):
-            folder = self._store.layout.checkpoint_folder(checkpoint)
-            snapshot = adopt_attachments(self._store.storage, folder, snapshot, message.attachments)
+            put_away(self._store.storage, snapshot, message.attachments)
         self._metrics.setdefault(checkpoint, {})[subtask] = metrics
         self.handle(on.Acknowledged(subtask, checkpoint, snapshot, metrics))
 

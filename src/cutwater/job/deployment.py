@@ -24,12 +24,12 @@ from cutwater.checkpoint.stored_tables import RestoredTables, attachments_by_che
 from cutwater.connectors.source import Source
 from cutwater.control.messages import Deploy
 from cutwater.errors import CutwaterError, DataError, JobFailed
-from cutwater.flow.ids import SubtaskId
+from cutwater.flow.ids import CheckpointId, SubtaskId
 from cutwater.job.definition import JobDefinition
 from cutwater.job.output import VisibleOutput, restored_output
 from cutwater.operators.user_code import own_line
 from cutwater.rows import shortened
-from cutwater.subtask.setup import SubtaskState
+from cutwater.subtask.setup import Resumed, SubtaskState
 
 Json = Any
 
@@ -45,10 +45,17 @@ class Deployment:
     """What sinks commit while they open."""
     notes: Sequence[str] = ()
     """What the job's log should say of it."""
+    resumed: CheckpointId | None = None
+    """The checkpoint that is restored, if it is the job's own: new ones may reference its files."""
 
     def message(self, subtask: SubtaskId) -> Deploy:
         restore = self.restores.get(subtask)
-        told: dict[str, Json] = {"splits": self.splits.get(subtask, []), "restore": None, "storage": None}
+        told: dict[str, Json] = {
+            "splits": self.splits.get(subtask, []),
+            "restore": None,
+            "storage": None,
+            "resumed": self.resumed,
+        }
         attachments: tuple[bytes, ...] = ()
         if restore is not None and self.storage is not None:
             told["restore"] = restore.to_json()
@@ -115,7 +122,9 @@ def deploy_restored(
     checkpoint: CompletedCheckpoint,
     *,
     allow_non_restored_state: bool,
+    own: bool,
 ) -> Deployment:
+    """``own``: whether the job keeps the checkpoint among its own, and its files as long as new ones reference them."""
     shapes, declared = definition.shapes(), definition.declared_states()
     restores = plan_restore(
         checkpoint,
@@ -134,14 +143,15 @@ def deploy_restored(
     for subtask, restore in restores.items():
         for operator in restore.operators:
             if operator.uid in definition.sources:
-                own = [split for part in operator.inline for split in part.get("splits", ())]
-                splits.setdefault(subtask, []).extend(own)
+                held = [split for part in operator.inline for split in part.get("splits", ())]
+                splits.setdefault(subtask, []).extend(held)
     replaced = state_of_others(checkpoint, shapes)
     visible = [output for output in restored_output(checkpoint) if output.uid not in replaced]
     dropped = _dropped(non_restored_state(checkpoint, shapes, declared))
     when = f"when checkpoint {checkpoint.id} was taken"
     changed = _changed_sources(definition, owners_by_uid(checkpoint.graph), when, known)
-    return Deployment(storage, restores, splits, visible, [*dropped, *changed])
+    notes = [*dropped, *changed]
+    return Deployment(storage, restores, splits, visible, notes, checkpoint.id if own else None)
 
 
 def _dropped(left_out: Mapping[str, object]) -> list[str]:
@@ -218,13 +228,16 @@ def state_from(deploy: Deploy) -> SubtaskState:
     restore = subtask_restore_from_json(told["restore"])
     storage = open_storage(told["storage"]) if told["storage"] is not None else None
     attachments = attachments_by_checksum(deploy.attachments)
+    restored = {
+        operator.uid: RestoredTables(
+            operator.inline, operator.tables, restore.key_groups, storage=storage, attachments=attachments
+        )
+        for operator in restore.operators
+    }
+    whole = {operator.uid: restored[operator.uid] for operator in restore.operators if operator.whole}
     return SubtaskState(
         finished=restore.finished,
         splits=told["splits"],
-        operators={
-            operator.uid: RestoredTables(
-                operator.inline, operator.tables, restore.key_groups, storage=storage, attachments=attachments
-            )
-            for operator in restore.operators
-        },
+        operators=restored,
+        resumed=None if told["resumed"] is None else Resumed(CheckpointId(told["resumed"]), whole),
     )

@@ -150,7 +150,7 @@ class KeyedProcessOperator(ContextFunction):
     def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
         assert self._store is not None
         time = super().snapshot(checkpoint)
-        return OperatorSnapshot(inline=time and time.inline, tables=self._states.freeze())
+        return OperatorSnapshot(inline=time and time.inline, tables=self._states.freeze(checkpoint))
 
     def close(self) -> None:
         if self._opened:

@@ -31,7 +31,13 @@ class KeyedStateOperator(Operator):
         return None
 
     def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
-        return OperatorSnapshot(inline=self._inline(), tables=self.store.freeze())
+        return OperatorSnapshot(inline=self._inline(), tables=self.store.freeze(checkpoint))
+
+    def checkpoint_ended(self, checkpoint: CheckpointId, *, completed: bool) -> None:
+        if completed:
+            self.store.confirm(checkpoint)
+        else:
+            self.store.abort(checkpoint)
 
     def close(self) -> None:
         if self._store is not None:
@@ -55,7 +61,9 @@ def keys_of(batch: pa.RecordBatch, keys: Sequence[str]) -> Iterable[Any]:
 def opened_store(ctx: OperatorContext) -> KeyedStateStore:
     """This operator's store, with what the restored checkpoint holds for it."""
     store = ctx.backend.open(ctx.uid, ctx.key_groups, ctx.max_parallelism)
+    taken = () if ctx.resumed is None else store.resume(ctx.resumed.checkpoint, ctx.resumed.state)
     if ctx.restored is not None:
         for table in ctx.restored.tables():
-            store.restore(table, ctx.restored.batches(table))
+            if table not in taken:
+                store.restore(table, ctx.restored.batches(table))
     return store

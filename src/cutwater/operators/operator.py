@@ -12,6 +12,7 @@ from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.flow.watermarks import Milliseconds
 from cutwater.state.backend import StateBackend
 from cutwater.state.frozen import FrozenTable
+from cutwater.state.stored import StoredState
 
 Json = Any
 
@@ -52,6 +53,15 @@ class DriverPort(Protocol):
     def printed(self, lines: Sequence[str]) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class ResumedState:
+    """What is restored is, whole and nothing else, what ``checkpoint`` holds of this operator and subtask: what is stored
+    next may reference its files."""
+
+    checkpoint: CheckpointId
+    state: StoredState
+
+
 @dataclass(slots=True)
 class OperatorContext:
     """Where an operator runs and what it starts from."""
@@ -72,6 +82,7 @@ class OperatorContext:
     """In the chain of a source: ``on_splits`` tells what is read."""
     checkpointed: bool = True
     restored: RestoredOperator | None = None
+    resumed: ResumedState | None = None
     counters: dict[str, int] = field(default_factory=dict)
 
 
@@ -149,6 +160,10 @@ class Operator(ABC):
 
     def checkpoint_completed(self, checkpoint: CheckpointId) -> None:  # noqa: B027 (optional hook)
         """On the commit thread: everything up to ``checkpoint`` may be made visible. Blocks until it is."""
+
+    def checkpoint_ended(self, checkpoint: CheckpointId, *, completed: bool) -> None:  # noqa: B027 (optional hook)
+        """On the loop, some time after ``snapshot``: the checkpoint completed, or was aborted. Completed ones come in
+        ascending order; those below one that came are not told any more."""
 
     def close(self) -> None:  # noqa: B027 (optional hook)
         """Called once, also after a failure."""

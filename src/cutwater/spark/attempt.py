@@ -99,7 +99,7 @@ class SparkAttempt:
             address=self._server.address,
             keys=keys.for_workers(),
             storage=store.storage if isinstance(store.storage, FileStorage) else None,
-            checkpoints_prefix=store.layout.checkpoints,
+            layout=store.layout,
             max_inline_state=_inline_limit(definition),
             lease_seconds=LEASE_SECONDS,
             seal_key=Seal.new_key() if wants_protected_network(spark) else None,

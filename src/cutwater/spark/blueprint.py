@@ -6,6 +6,7 @@ from typing import cast
 import cloudpickle  # type: ignore[import-untyped]  # ships no types
 
 from cutwater.checkpoint.file_storage import FileStorage
+from cutwater.checkpoint.layout import JobLayout
 from cutwater.control.keys import WorkerKeys
 from cutwater.errors import ConfigError
 from cutwater.flow.ids import Attempt
@@ -22,8 +23,8 @@ class Blueprint:
     keys: WorkerKeys
     storage: FileStorage | None
     """None: state goes to the driver as attachments (memory storage)."""
-    checkpoints_prefix: str
-    """Where in the storage the folders of this job's checkpoints stand."""
+    layout: JobLayout
+    """Where in the storage the files of this job's checkpoints stand."""
     max_inline_state: int
     lease_seconds: float
     seal_key: bytes | None = field(default=None, repr=False)

@@ -111,7 +111,11 @@ class StartingPoint:
         self._state.detail = f"from checkpoint {checkpoint.id}"
         self._state.log.append(f"restoring checkpoint {checkpoint.id}")
         deployment = deploy_restored(
-            self._definition, storage, checkpoint, allow_non_restored_state=self._allow_non_restored_state
+            self._definition,
+            storage,
+            checkpoint,
+            allow_non_restored_state=self._allow_non_restored_state,
+            own=to.path is None,
         )
         self._log_notes(deployment)
         return deployment

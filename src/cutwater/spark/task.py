@@ -12,9 +12,7 @@ import psutil
 import pyarrow as pa
 from pyspark import TaskContext
 
-from cutwater.checkpoint.layout import subtask_file
-from cutwater.checkpoint.snapshot import StoredTable
-from cutwater.checkpoint.stored_tables import table_bytes, write_table
+from cutwater.checkpoint.table_writer import TableWriter
 from cutwater.control.messages import (
     CollectedRows,
     Deploy,
@@ -38,7 +36,6 @@ from cutwater.spark.background import BackgroundThreads
 from cutwater.spark.blueprint import Blueprint, unpack
 from cutwater.spark.last_words import close_then_tell, stack_of
 from cutwater.spark.transport import ExchangeBroken, ExchangeReader, ExchangeWriter, relay_rows
-from cutwater.state.frozen import FrozenTable
 from cutwater.subtask.failure import failed
 from cutwater.subtask.operator_subtask import OperatorSubtask
 from cutwater.subtask.relay import Relay
@@ -66,22 +63,6 @@ class RunLevel:
                 yield from relay_rows(iterator, Relay(hops))
             case SubtaskPlace(subtask):
                 yield from SubtaskTask(blueprint, subtask, first_level=self.level == 0).run(iterator)
-
-
-class _Writer:
-    """Stores tables in the checkpoint storage, or as attachments when that is the driver's memory."""
-
-    def __init__(self, blueprint: Blueprint, subtask: SubtaskId) -> None:
-        self._blueprint = blueprint
-        self._subtask = subtask
-
-    def write(self, checkpoint: CheckpointId, uid: str, table: FrozenTable) -> tuple[StoredTable, bytes | None]:
-        blueprint = self._blueprint
-        if blueprint.storage is None:
-            return table_bytes(table, blueprint.max_inline_state)
-        folder = f"{blueprint.checkpoints_prefix}{checkpoint}"
-        name = subtask_file(folder, self._subtask, blueprint.attempt, uid, table.name)
-        return write_table(blueprint.storage, name, table), None
 
 
 class _Port:
@@ -182,7 +163,11 @@ class SubtaskTask:
             state_from(first),
             send=send,
             background=threads,
-            writer=_Writer(self._blueprint, self._id),
+            writer=TableWriter(
+                blueprint.storage,
+                blueprint.layout.files_of(self._id, blueprint.attempt),
+                limit=blueprint.max_inline_state if blueprint.storage is None else None,
+            ),
             clock=SystemClock(),
         )
         with self._lock:

@@ -1,12 +1,14 @@
 """Where keyed state lives: the setting that users choose and the store that each operator opens from it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state.frozen import FrozenTable
+from cutwater.state.stored import StoredState
 from cutwater.state.tables import AggregateTable, BucketTable, Column, JoinSide, JoinTable, Merge, PaneTable, RowTable
 
 
@@ -33,8 +35,24 @@ class KeyedStateStore(Protocol):
     def join(self, name: str, left: JoinSide, right: JoinSide, bucket: str) -> JoinTable:
         """Two columnar tables, ``name.left`` and ``name.right``. ``bucket`` is what its column is called in snapshots."""
 
-    def freeze(self) -> list[FrozenTable]:
-        """All tables as they are now. Copies no data: a few milliseconds at most, whatever the size."""
+    def freeze(self, checkpoint: CheckpointId | None = None) -> list[FrozenTable]:
+        """All tables as they are now. Copies no data: a few milliseconds at most, whatever the size.
+
+        With ``incremental``, tables may implement ``StoresItself`` and build on the checkpoint that was last confirmed.
+        Without a ``checkpoint`` the freeze is none that a later one may build on.
+        """
+
+    def confirm(self, checkpoint: CheckpointId) -> None:
+        """The checkpoint completed: what was stored of the tables frozen for it may be referenced, and from the next freeze
+        on nothing older is."""
+
+    def abort(self, checkpoint: CheckpointId) -> None:
+        """What was frozen for it, if anything was, is never referenced."""
+
+    def resume(self, checkpoint: CheckpointId, state: StoredState) -> Collection[str]:
+        """Called first, if what is restored is all that the confirmed ``checkpoint`` holds of this store and nothing else:
+        the next freeze may build on it. The names of the tables that the store took over from ``state`` by itself; the
+        others come through ``restore``."""
 
     def restore(self, name: str, batches: Iterable[pa.RecordBatch]) -> None:
         """Put back what a frozen table of that name once gave; rows of other key groups are left out."""

@@ -15,10 +15,11 @@ import pyarrow as pa
 from cutwater.dict_keys import as_key
 from cutwater.duration import Duration, parse_duration
 from cutwater.errors import ConfigError
+from cutwater.flow.ids import CheckpointId
 from cutwater.flow.watermarks import Milliseconds
 from cutwater.schema import TypeLike, arrow_type
 from cutwater.state.backend import KeyedStateStore
-from cutwater.state.expiry import LiveRows, with_expiry
+from cutwater.state.expiry import with_expiry, without_expired
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.handles import (
     AggregatingHandle,
@@ -222,11 +223,12 @@ class BoundStates:
         with suppress(AttributeError):
             del self._scope.key
 
-    def freeze(self) -> list[FrozenTable]:
+    def freeze(self, checkpoint: CheckpointId | None = None) -> list[FrozenTable]:
         """All tables of the store as they are now, without what has expired."""
         expiring = {handle.name for handle in self._handles if handle.expires}
         now = self._scope.now()
-        return [LiveRows(table, now) if table.name in expiring else table for table in self._store.freeze()]
+        frozen = self._store.freeze(checkpoint)
+        return [without_expired(table, now) if table.name in expiring else table for table in frozen]
 
     def tend(self) -> None:
         for handle in self._handles:

@@ -1,11 +1,12 @@
 """State as a snapshot sees it: fixed at the cut, written afterwards on the snapshot thread."""
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from cutwater.errors import SchemaError
+from cutwater.state.stored import StoredFile, StoredTable
 
 KEY_GROUP_COLUMN = "key_group"
 """Every frozen keyed table has this int32 column, so that a restore can take the rows of its own range."""
@@ -19,8 +20,8 @@ def refuse_reserved(column: str, where: str) -> None:
         )
 
 
-class FrozenTable(Protocol):
-    """One state of one operator in one subtask, as it was at the cut, while the loop goes on changing the live one."""
+class TableRows(Protocol):
+    """Rows that are to be written to a file."""
 
     @property
     def name(self) -> str: ...
@@ -31,5 +32,32 @@ class FrozenTable(Protocol):
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The content, in bounded batches. Runs once, on the snapshot thread, beside the loop."""
 
+
+class FrozenTable(TableRows, Protocol):
+    """One state of one operator in one subtask, as it was at the cut, while the loop goes on changing the live one."""
+
     def release(self) -> None:
         """Called once in the end, written or not: the backend may drop what it kept for this table."""
+
+
+class FilePlace(Protocol):
+    """Where a table that stores itself puts its files: such that later checkpoints may reference them."""
+
+    @property
+    def base(self) -> StoredTable | None:
+        """The same state as the checkpoint has it that the store was last told was confirmed. All of its files may be
+        referenced. None: nothing is there to build on."""
+
+    def write(self, rows: TableRows) -> StoredTable:
+        """One new file of rows, as a table of form ROWS. Durable when it returns."""
+
+    def copy(self, name: str, path: str) -> StoredFile:
+        """One new file that is a copy of the local file at ``path``. Durable when it returns."""
+
+
+@runtime_checkable
+class StoresItself(Protocol):
+    """A frozen table that can do with less than writing all of its rows."""
+
+    def store(self, place: FilePlace) -> StoredTable:
+        """In place of ``batches``, on the snapshot thread. May reference files of ``place.base``."""

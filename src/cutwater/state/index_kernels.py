@@ -157,27 +157,25 @@ def find(
     hashes: Hashes, valid: npt.NDArray[np.uint8], encoded: int, offsets: Words, state: Words,
     part_at: Words, part_mask: Words, key_chunks: Words, rows: npt.NDArray[np.int32],
 ) -> None:  # fmt: skip
-    """``locate`` that makes nothing: -1 where there is no row."""
+    """``locate`` that makes no rows: -1 for a key that has none."""
     n = len(hashes)
     for i in range(n):
         if i + AHEAD < n:
             later = hashes[i + AHEAD]
             part = np.int64(later >> PART_SHIFT)
             prefetch(part_at[part] + (np.int64(later >> SLOT_SHIFT) & part_mask[part]) * 16)
-        rows[i] = -1
         if len(valid) > 0 and valid[i] == 0:
             rows[i] = state[NULL_ROW]
             continue
         h = hashes[i]
         part = np.int64(h >> PART_SHIFT)
-        base, mask = part_at[part], part_mask[part]
-        slot = np.int64(h >> SLOT_SHIFT) & mask
+        slot = np.int64(h >> SLOT_SHIFT) & part_mask[part]
+        rows[i] = -1
         while True:
-            entry = base + slot * 16
-            packed = load_word(entry + 8)
+            packed = load_word(part_at[part] + slot * 16 + 8)
             if packed == FREE:
                 break
-            if load_word(entry) == h:
+            if load_word(part_at[part] + slot * 16) == h:
                 found = np.int64(packed & ROW_BITS) - 1
                 same = True
                 if encoded != 0:
@@ -187,7 +185,7 @@ def find(
                 if same:
                     rows[i] = found
                     break
-            slot = (slot + 1) & mask
+            slot = (slot + 1) & part_mask[part]
 
 
 @kernel("void(ro(uint64), rw(uint64))")

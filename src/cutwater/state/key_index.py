@@ -143,21 +143,24 @@ class KeyIndex:
         return Touched(rows, first[:touched], unique[:touched])
 
     def find(self, columns: Sequence[Array], records: int) -> npt.NDArray[np.int32]:
-        """The rows of ``records`` keys, -1 where there is none; nothing is made."""
-        hashes = hash_arrays(columns, records)
+        """The rows of those keys that have one, -1 for the others. Changes nothing."""
         rows = np.empty(records, np.int32)
         encoded, offsets, valid = self._encoded(columns, records)
         where = 0 if self._exact else address(encoded)
-        ix.find(hashes, valid, where, offsets, self._state, self._at, self._mask, self._located.addresses, rows)
+        ix.find(
+            hash_arrays(columns, records), valid, where, offsets, self._state, self._at, self._mask,
+            self._located.addresses, rows,
+        )  # fmt: skip
         return rows
 
     def _encoded(
         self, columns: Sequence[Array], records: int
     ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-        """The keys' bytes and where they begin; of keys that the hash tells apart only which of them are null."""
+        """The bytes of the keys, where each begins, and which are null: as the kernels want them."""
         if self._exact:
             return np.empty(0, np.uint8), _NO_OFFSETS, valid_of(columns[0])
-        return (*encode(columns, records), ALL_VALID)
+        encoded, offsets = encode(columns, records)
+        return encoded, offsets, ALL_VALID
 
     def freeze(self) -> FrozenKeys:
         return FrozenKeys(

@@ -1,6 +1,6 @@
 """What stores of all backends do alike: tables by name, and what a checkpoint may bring back into them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -8,9 +8,11 @@ import pyarrow as pa
 
 from cutwater.errors import ConfigError, RestoreError
 from cutwater.flow.hashing import hash_columns, key_groups
+from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state.expiry import without_expiry
 from cutwater.state.frozen import KEY_GROUP_COLUMN, FrozenTable
+from cutwater.state.stored import StoredState
 
 _BEGIN_ANEW = (
     "or give the state another name (or its operator another uid) and drop this one with allow_non_restored_state=True."
@@ -57,7 +59,7 @@ class TableStore(Generic[T]):
         self._tables: dict[str, T] = {}
         self._early: dict[str, WaitingBatches] = {}
 
-    def freeze(self) -> list[FrozenTable]:
+    def freeze(self, checkpoint: CheckpointId | None = None) -> list[FrozenTable]:
         if self._early:
             raise RestoreError(f"{self._uid}: restored state {', '.join(sorted(self._early))} was never declared.")
         return [table.freeze() for table in self._tables.values()]
@@ -72,6 +74,15 @@ class TableStore(Generic[T]):
                 self._early[name].append(own)
             else:
                 self._restore_into(table, own)
+
+    def confirm(self, checkpoint: CheckpointId) -> None:
+        """Nothing builds on anything here."""
+
+    def abort(self, checkpoint: CheckpointId) -> None:
+        """Nothing was kept for it."""
+
+    def resume(self, checkpoint: CheckpointId, state: StoredState) -> Collection[str]:
+        return ()
 
     def close(self) -> None:
         self._tables.clear()

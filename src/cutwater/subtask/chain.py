@@ -200,6 +200,12 @@ class Chain:
                 frozen[uid] = taken
         return frozen
 
+    def checkpoint_ended(self, checkpoint: CheckpointId, *, completed: bool) -> None:
+        """What operators froze for it is stored for good, or is not needed."""
+        for uid, operator in self._operators.items():
+            with failures_of(uid):
+                operator.checkpoint_ended(checkpoint, completed=completed)
+
     def next_timer(self) -> Milliseconds | None:
         due = [timer for operator in self._operators.values() if (timer := operator.next_timer()) is not None]
         return min(due, default=None)

@@ -20,6 +20,7 @@ class Mailbox:
         self._triggers: deque[TriggerCheckpoint] = deque()
         self._splits: deque[AssignSplits] = deque()
         self._completed: deque[CheckpointId] = deque()
+        self._fates: deque[tuple[CheckpointId, bool]] = deque()
         self._stop: StopSources | None = None
         self._failure: BaseException | None = None
         self._settled = CheckpointId(0)
@@ -52,6 +53,20 @@ class Mailbox:
             completed = list(self._completed)
             self._completed.clear()
             return completed
+
+    def put_fate(self, checkpoint: CheckpointId, *, completed: bool) -> None:
+        """Of a checkpoint that state was frozen for. The loop looks when it has something to do anyway."""
+        with self.changed:
+            self._fates.append((checkpoint, completed))
+
+    def take_fates(self) -> list[tuple[CheckpointId, bool]]:
+        """Which checkpoints completed (True) or were aborted, in the order in which that was heard."""
+        if not self._fates:
+            return []
+        with self.changed:
+            fates = list(self._fates)
+            self._fates.clear()
+            return fates
 
     def drop_trigger(self, checkpoint: CheckpointId) -> None:
         """Aborted: a trigger for it that was not looked at yet, or comes late, is a no-op (rule 9).

@@ -7,13 +7,13 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from cutwater.checkpoint.snapshot import StoredTable
 from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
 from cutwater.graph.chaining import Vertex
 from cutwater.graph.plan import InputChannel, OutputRoute
 from cutwater.operators.operator import RestoredOperator
 from cutwater.state.backend import StateBackend
 from cutwater.state.frozen import FrozenTable
+from cutwater.state.stored import StoredState, StoredTable
 from cutwater.subtask.limits import FlowLimits
 
 Json = Any
@@ -51,6 +51,14 @@ class SubtaskSetup:
 
 
 @dataclass(frozen=True, slots=True)
+class Resumed:
+    """``states`` are those that this subtask alone goes on with, by uid."""
+
+    checkpoint: CheckpointId
+    states: Mapping[str, StoredState]
+
+
+@dataclass(frozen=True, slots=True)
 class SubtaskState:
     """What the subtask starts from."""
 
@@ -58,12 +66,19 @@ class SubtaskState:
     splits: Sequence[Json] = ()
     """For a source: ``{"split", "position", "ended"}`` each."""
     operators: Mapping[str, RestoredOperator] = field(default_factory=dict)
+    resumed: Resumed | None = None
+    """The checkpoint of this job that it goes on from, if what is stored next may reference its files."""
 
 
 class TableWriter(Protocol):
-    """Stores a frozen table, on the snapshot thread. The second part is the attachment that carries it, if no file does."""
+    """Stores a frozen table, on the snapshot thread. Beside it come the attachments that carry it, if no files do.
 
-    def write(self, checkpoint: CheckpointId, uid: str, table: FrozenTable) -> tuple[StoredTable, bytes | None]: ...
+    ``base`` is the same state in the confirmed checkpoint that this one may build on.
+    """
+
+    def write(
+        self, checkpoint: CheckpointId, uid: str, table: FrozenTable, base: StoredTable | None
+    ) -> tuple[StoredTable, tuple[bytes, ...]]: ...
 
 
 class Background(Protocol):

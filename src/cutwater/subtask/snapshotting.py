@@ -9,10 +9,13 @@ from cutwater.control.messages import Acknowledge, Decline, ToDriver
 from cutwater.flow.clock import Clock
 from cutwater.flow.ids import CheckpointId, SubtaskId
 from cutwater.operators.operator import OperatorSnapshot
+from cutwater.state.stored import StoredTable
 from cutwater.subtask.chain import OperatorFailure, failures_of
-from cutwater.subtask.setup import TableWriter
+from cutwater.subtask.setup import Resumed, TableWriter
 
 Json = Any
+Tables = Mapping[tuple[str, str], StoredTable]
+"""By uid and state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,8 @@ class FrozenCut:
     """What the loop hands to the snapshot thread."""
 
     checkpoint: CheckpointId
+    base: CheckpointId | None
+    """The latest checkpoint of which the loop knew that it completed: files of none but it are referenced (rule 38)."""
     finished: bool
     operators: Mapping[str, OperatorSnapshot]
     times: CutTimes
@@ -47,12 +52,15 @@ class Snapshotting:
         clock: Clock,
         send: Callable[[ToDriver], None],
         fail: Callable[[BaseException], None],
+        resumed: Resumed | None = None,
     ) -> None:
         self._subtask = subtask
         self._writer = writer
         self._clock = clock
         self._send = send
         self._fail = fail
+        self._stored: dict[CheckpointId, Tables] = {} if resumed is None else {resumed.checkpoint: _tables_of(resumed)}
+        """Of this subtask, in the checkpoints that later ones may build on."""
 
     def store(self, cut: FrozenCut) -> None:
         """A state that cannot be stored declines the checkpoint; output that cannot be prepared fails the subtask.
@@ -61,6 +69,7 @@ class Snapshotting:
         would be missing from it.
         """
         began = self._clock.monotonic()
+        self._stored = {id: tables for id, tables in self._stored.items() if cut.base is None or id >= cut.base}
         try:
             stored, attachments = self._store_operators(cut)
         except OperatorFailure as failure:
@@ -69,6 +78,8 @@ class Snapshotting:
             self._send(Decline(cut.checkpoint, f"{type(error).__name__}: {error}"))
         else:
             snapshot = SubtaskSnapshot(self._subtask.vertex, self._subtask.index, cut.finished, stored)
+            before = {file.file for table in self._base(cut).values() for file in table.files}
+            self._stored[cut.checkpoint] = {(op.uid, table.state): table for op in stored for table in op.tables}
             metrics = SubtaskMetrics(
                 start_delay=cut.times.start_delay,
                 alignment=cut.times.alignment,
@@ -79,14 +90,16 @@ class Snapshotting:
                 longest_gap=cut.times.longest_gap,
                 records_in=cut.records_in,
                 records_written=cut.records_written,
+                written_bytes=sum(file.size for file in snapshot.files() if file.file not in before),
             )
-            self._send(Acknowledge(cut.checkpoint, asdict(snapshot), asdict(metrics), attachments))
+            self._send(Acknowledge(cut.checkpoint, asdict(snapshot), asdict(metrics), attachments, cut.base))
         finally:
             for frozen in cut.operators.values():
                 for table in frozen.tables:
                     table.release()
 
     def _store_operators(self, cut: FrozenCut) -> tuple[tuple[StoredOperator, ...], tuple[bytes, ...]]:
+        base = self._base(cut)
         operators: list[StoredOperator] = []
         attachments: list[bytes] = []
         # Transactions first: a storage error must not keep one from being prepared.
@@ -97,9 +110,15 @@ class Snapshotting:
         for uid, frozen in cut.operators.items():
             tables = []
             for table in frozen.tables:
-                stored, attachment = self._writer.write(cut.checkpoint, uid, table)
+                stored, attached = self._writer.write(cut.checkpoint, uid, table, base.get((uid, table.name)))
                 tables.append(stored)
-                if attachment is not None:
-                    attachments.append(attachment)
+                attachments.extend(attached)
             operators.append(StoredOperator(uid, inlines[uid], tuple(tables)))
         return tuple(operators), tuple(attachments)
+
+    def _base(self, cut: FrozenCut) -> Tables:
+        return {} if cut.base is None else self._stored.get(cut.base, {})
+
+
+def _tables_of(resumed: Resumed) -> Tables:
+    return {(uid, table.state): table for uid, state in resumed.states.items() for table in state.stored}

@@ -29,7 +29,7 @@ from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import KeyGroupRange, key_group_range
 from cutwater.flow.transport import Emit, Step, Wait
 from cutwater.flow.watermarks import MAX_WATERMARK
-from cutwater.operators.operator import DriverPort, OperatorContext, OperatorSnapshot
+from cutwater.operators.operator import DriverPort, OperatorContext, OperatorSnapshot, ResumedState
 from cutwater.subtask.chain import Chain
 from cutwater.subtask.gap import LoopGap
 from cutwater.subtask.mailbox import Mailbox
@@ -61,7 +61,10 @@ class Subtask(ABC):
         self.mailbox = Mailbox()
         self._outputs = Outputs(setup.routes, setup.max_parallelism, setup.limits, setup.subtask.index)
         self._chain = Chain(setup.vertex, self._outputs.sends())
-        self._snapshotting = Snapshotting(setup.subtask, writer, clock, send, self.mailbox.fail)
+        self._resumed = state.resumed if setup.backend.incremental else None
+        self._base = None if self._resumed is None else self._resumed.checkpoint
+        """The latest checkpoint of which the operators were told that it completed."""
+        self._snapshotting = Snapshotting(setup.subtask, writer, clock, send, self.mailbox.fail, self._resumed)
         self._pace = Pace(setup.limits.slice_seconds, setup.limits.max_slice_rows)
         self.gap = LoopGap()
         self._ended = False
@@ -80,8 +83,10 @@ class Subtask(ABC):
                 self.mailbox.put_trigger(message)
             case AbortCheckpoint(checkpoint, _):
                 self.mailbox.drop_trigger(checkpoint)
+                self.mailbox.put_fate(checkpoint, completed=False)
                 self._abort(checkpoint)
             case CheckpointCompleted(checkpoint):
+                self.mailbox.put_fate(checkpoint, completed=True)
                 self._background.commit(lambda: self._complete(checkpoint))
             case PauseChannel(channel):
                 self.mailbox.set_paused(channel, paused=True)
@@ -134,6 +139,7 @@ class Subtask(ABC):
             yield from self._end(drain=True)
         while not self.mailbox.finished:
             self.mailbox.raise_failure()
+            self._hear_of_checkpoints()
             trigger = self.mailbox.take_trigger()
             if trigger is not None:
                 yield from self._on_trigger(trigger)
@@ -150,6 +156,12 @@ class Subtask(ABC):
 
     def close(self) -> None:
         self._chain.close()
+
+    def _hear_of_checkpoints(self) -> None:
+        for checkpoint, completed in self.mailbox.take_fates():
+            if completed:
+                self._base = checkpoint if self._base is None else max(self._base, checkpoint)
+            self._chain.checkpoint_ended(checkpoint, completed=completed)
 
     @abstractmethod
     def _work(self) -> Steps:
@@ -214,6 +226,7 @@ class Subtask(ABC):
         """Freeze, hand over to the snapshot thread, send the barrier on; nothing is processed in between."""
         if not self._ended:
             self._chain.let_go()
+        self._hear_of_checkpoints()
         began = self._clock.monotonic()
         frozen = {**self._source_snapshot(checkpoint), **self._chain.snapshot(checkpoint)}
         if self._setup.guarantee is Guarantee.AT_MOST_ONCE:
@@ -225,7 +238,8 @@ class Subtask(ABC):
             longest_gap=self.gap.take(),
         )
         self.mailbox.cut(checkpoint)
-        cut = FrozenCut(checkpoint, self._ended, frozen, times, self.records_in, self._chain.records_written)
+        base = self._base if self._setup.backend.incremental else None
+        cut = FrozenCut(checkpoint, base, self._ended, frozen, times, self.records_in, self._chain.records_written)
         if self._setup.backend.asynchronous:
             self._background.snapshot(lambda: self._snapshotting.store(cut))
         else:
@@ -272,6 +286,11 @@ class Subtask(ABC):
         self._pace.observe(rows, self.gap.leave(self._clock.monotonic()))
         self.records_in += rows
 
+    def _resumed_state(self, uid: str) -> ResumedState | None:
+        if self._resumed is None or uid not in self._resumed.states:
+            return None
+        return ResumedState(self._resumed.checkpoint, self._resumed.states[uid])
+
     def _context(self, uid: str, name: str, own: KeyGroupRange, driver: DriverPort) -> OperatorContext:
         setup = self._setup
         return OperatorContext(
@@ -287,6 +306,7 @@ class Subtask(ABC):
             backend=setup.backend,
             now=lambda: int(self._clock.wall() * 1000),
             restored=self._state.operators.get(uid),
+            resumed=self._resumed_state(uid),
             behind_source=setup.vertex.is_source,
             checkpointed=setup.checkpointed,
             counters=self._counters[uid],

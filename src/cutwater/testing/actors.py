@@ -4,15 +4,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from cutwater.checkpoint.layout import subtask_file
-from cutwater.checkpoint.memory_storage import MemoryStorage
-from cutwater.checkpoint.snapshot import StoredTable
-from cutwater.checkpoint.storage import CheckpointStorage
-from cutwater.checkpoint.stored_tables import table_bytes, write_table
 from cutwater.flow.envelope import Row
-from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
 from cutwater.flow.transport import Emit, RowReceiver, Step, Wait
-from cutwater.state.frozen import FrozenTable
 from cutwater.subtask.relay import Relay
 from cutwater.subtask.subtask import Subtask
 from cutwater.testing.clock import ManualClock
@@ -71,22 +64,6 @@ class SimulatedIO:
 
     def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         self._queue.submit_io(work, done)
-
-
-class SimulatedWriter:
-    """Stores tables as a worker would."""
-
-    def __init__(self, storage: CheckpointStorage, prefix: str, subtask: SubtaskId, attempt: Attempt) -> None:
-        self._storage = storage
-        self._prefix = prefix
-        self._subtask = subtask
-        self._attempt = attempt
-
-    def write(self, checkpoint: CheckpointId, uid: str, table: FrozenTable) -> tuple[StoredTable, bytes | None]:
-        if isinstance(self._storage, MemoryStorage):
-            return table_bytes(table, self._storage.max_state)
-        name = subtask_file(f"{self._prefix}{checkpoint}", self._subtask, self._attempt, uid, table.name)
-        return write_table(self._storage, name, table), None
 
 
 class ReaderActor:

@@ -9,8 +9,10 @@ import cloudpickle  # type: ignore[import-untyped]  # ships no types
 from cutwater.checkpoint.damage import FallBack, RestoreLatest
 from cutwater.checkpoint.events import RequestId
 from cutwater.checkpoint.job_store import JobStore
+from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.start import Resume, StartFresh
 from cutwater.checkpoint.statistics import CheckpointHistory, CheckpointInfo
+from cutwater.checkpoint.table_writer import TableWriter as StoresTables
 from cutwater.config import CheckpointMode
 from cutwater.control.messages import CollectedRows, Hello, PrintedLines, ToDriver, ToSubtask
 from cutwater.errors import CutwaterError
@@ -31,7 +33,6 @@ from cutwater.testing.actors import (
     ReaderActor,
     RelayActor,
     SimulatedIO,
-    SimulatedWriter,
 )
 from cutwater.testing.clock import ManualClock
 from cutwater.testing.exchange import Exchange
@@ -137,7 +138,9 @@ class Simulation:
         if not isinstance(found, RestoreLatest | FallBack):
             return deploy_fresh(self._definition)
         storage, checkpoint = self.store.begin_restore(found.to)
-        return deploy_restored(self._definition, storage, checkpoint, allow_non_restored_state=False)
+        return deploy_restored(
+            self._definition, storage, checkpoint, allow_non_restored_state=False, own=found.to.path is None
+        )
 
     def _deploy(self, subtask: SubtaskId, level: int, partition: int) -> None:
         """Build one subtask and let it report in; its state arrives as on Spark, through Deploy."""
@@ -164,7 +167,11 @@ class Simulation:
             self._readers.append(ReaderActor(str(subtask), self._exchange.inlet(level, partition), built.intake))
 
     def _writer(self, subtask: SubtaskId) -> TableWriter:
-        return SimulatedWriter(self.store.storage, self.store.layout.checkpoints, subtask, self._attempt)
+        """Stores tables as a worker would."""
+        storage, files = self.store.storage, self.store.layout.files_of(subtask, self._attempt)
+        if isinstance(storage, MemoryStorage):
+            return StoresTables(None, files, limit=storage.max_state)
+        return StoresTables(storage, files)
 
     def crash(self) -> None:
         """Every process dies at once; the next attempt begins from the store."""

@@ -3,12 +3,13 @@
 from cutwater.checkpoint.checksum import checksum_of
 from cutwater.checkpoint.completed import CompletedCheckpoint, StateOwner, SubtaskRecord, VertexShape
 from cutwater.checkpoint.job_store import JobStore
-from cutwater.checkpoint.layout import subtask_file
+from cutwater.checkpoint.layout import JobLayout
 from cutwater.checkpoint.publication import Publication
-from cutwater.checkpoint.snapshot import StoredOperator, StoredTable, SubtaskMetrics, SubtaskSnapshot
+from cutwater.checkpoint.snapshot import StoredOperator, SubtaskMetrics, SubtaskSnapshot
 from cutwater.checkpoint.statistics import CheckpointKind
 from cutwater.checkpoint.storage import CheckpointStorage
 from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
+from cutwater.state.stored import StoredFile, StoredTable
 
 METRICS = SubtaskMetrics(0.1, 0.2, 0.001, 0.3, 100, 0, 0.01)
 
@@ -66,8 +67,10 @@ def with_one_table(
     storage: CheckpointStorage, folder: str, id: int, incarnation: str, attempt: int, **settings: object
 ) -> CompletedCheckpoint:
     content = f"state of {id}".encode()
-    name = subtask_file(folder, SubtaskId("counts", 0), Attempt(attempt), "counts", "n")
+    files = JobLayout("").files_of(SubtaskId("counts", 0), Attempt(attempt))
+    table_file = files.own(CheckpointId(id), "counts", "n").rpartition("/")[2]
+    name = f"{folder}/{table_file}" if folder else table_file
     storage.put(name, content)
-    table = StoredTable("n", name, 1, len(content), checksum_of(content), 0, 5)
+    table = StoredTable("n", (StoredFile(name, len(content), checksum_of(content)),), 1, 0, 5)
     snapshot = SubtaskSnapshot("counts", 0, False, (StoredOperator("counts", None, (table,)),))
     return completed(id, incarnation=incarnation, attempt=attempt, folder=folder, snapshots=(snapshot,), **settings)  # type: ignore[arg-type]

@@ -10,12 +10,15 @@ from cutwater.checkpoint.completed import (
     metrics_to_json,
     snapshot_from_json,
     snapshot_to_json,
+    to_json,
 )
-from cutwater.checkpoint.snapshot import StoredOperator, StoredTable, SubtaskSnapshot
+from cutwater.checkpoint.snapshot import StoredOperator, SubtaskSnapshot
 from cutwater.errors import DamagedCheckpoint, RestoreError
+from cutwater.state.stored import Form, StoredFile, StoredTable
 from tests.unit.checkpoint.checkpoints import METRICS, completed
 
-TABLE = StoredTable("n", "job/chk-7/v+0+a1+u+n.arrow", 3, 100, "ab" * 32, 0, 63)
+FILE = StoredFile("job/chk-7/v+0+a1+u+n.arrow", 100, "ab" * 32)
+TABLE = StoredTable("n", (FILE,), 3, 0, 63)
 SNAPSHOTS = (
     SubtaskSnapshot("v", 0, False, (StoredOperator("u", {"splits": [{"split": 1, "position": None}]}, (TABLE,)),)),
     SubtaskSnapshot("v", 1, True, ()),
@@ -29,7 +32,7 @@ def test_metadata_is_read_back_as_it_was_written() -> None:
 
 def test_metadata_is_plain_json_that_any_tool_reads() -> None:
     value = json.loads(encode_metadata(CHECKPOINT))["checkpoint"]
-    assert (value["format"], value["id"], value["kind"]) == (2, 7, "checkpoint")
+    assert (value["format"], value["id"], value["kind"]) == (3, 7, "checkpoint")
     assert value["subtasks"][1]["snapshot"]["finished"] is True
 
 
@@ -57,7 +60,7 @@ def test_a_format_of_another_version_is_refused_by_name() -> None:
 
     content = b'{"format":99}'
     file = b'{"sha256": "' + hashlib.sha256(content).hexdigest().encode() + b'", "checkpoint": ' + content + b"}\n"
-    with pytest.raises(RestoreError, match="m has format 99, this version of Cutwater reads format 2"):
+    with pytest.raises(RestoreError, match="m has format 99, this version of Cutwater reads formats 2 and 3"):
         decode_metadata("m", file)
 
 
@@ -69,7 +72,7 @@ def test_what_a_subtask_acknowledges_survives_json() -> None:
 
 def test_a_moved_checkpoint_names_its_files_from_the_new_folder() -> None:
     moved = CHECKPOINT.in_folder("")
-    assert [table.file for table in moved.tables()] == ["v+0+a1+u+n.arrow"]
+    assert [file.file for file in moved.files()] == ["v+0+a1+u+n.arrow"]
     assert moved.in_folder("job/chk-7") == CHECKPOINT
     assert CHECKPOINT.size == 100
 
@@ -82,3 +85,30 @@ def test_only_listed_committables_count_as_output() -> None:
     assert with_inline({"committables": ["a"]})
     assert not with_inline({"committables": []})
     assert not with_inline(None)
+
+
+def test_the_format_before_is_still_read() -> None:
+    value = to_json(CHECKPOINT)
+    value["format"] = 2
+    for record in value["subtasks"]:
+        del record["metrics"]["written_bytes"]
+        for operator in record["snapshot"]["operators"]:
+            operator["tables"] = [
+                {"state": "n", "file": FILE.file, "rows": 3, "size": 100, "checksum": FILE.checksum,
+                 "first_key_group": 0, "last_key_group": 63}
+            ]  # fmt: skip
+    content = json.dumps(value).encode()
+    file = b'{"sha256": "' + hashlib.sha256(content).hexdigest().encode() + b'", "checkpoint": ' + content + b"}\n"
+    assert decode_metadata("m", file) == CHECKPOINT
+
+
+def test_shared_files_stand_beside_a_moved_checkpoint_and_count_once() -> None:
+    shared = StoredFile("job/shared/5+v+0+a1+u+n.arrow", 40, "cd" * 32, shared=True)
+    tables = tuple(StoredTable(state, (shared, FILE), 3, 0, 63, Form.CHANGES) for state in "nm")
+    snapshot = SubtaskSnapshot("v", 0, False, (StoredOperator("u", None, tables),))
+    checkpoint = completed(7, snapshots=(snapshot,))
+    assert decode_metadata("m", encode_metadata(checkpoint)) == checkpoint
+    assert (checkpoint.size, checkpoint.shared_files()) == (140, {shared.file})
+    moved = checkpoint.in_folder("copy")
+    assert [file.file for file in moved.files()] == ["shared/5+v+0+a1+u+n.arrow", "copy/v+0+a1+u+n.arrow"]
+    assert moved.in_folder("job/chk-7") == checkpoint

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cutwater.checkpoint.attachments import adopt_attachments, attachments_of
+from cutwater.checkpoint.attachments import attachments_of, put_away
 from cutwater.checkpoint.checksum import checksum_of
 from cutwater.checkpoint.completed import CompletedCheckpoint, StateOwner
 from cutwater.checkpoint.damage import FallBack, NothingToRestore, RefuseRestore, RestoreLatest
@@ -14,12 +14,13 @@ from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.publication import CertainlyNotStored, Published, UnknownWhetherStored
 from cutwater.checkpoint.reservations import ReservedSource
-from cutwater.checkpoint.snapshot import StoredOperator, StoredTable, SubtaskSnapshot
+from cutwater.checkpoint.snapshot import StoredOperator, SubtaskSnapshot
 from cutwater.checkpoint.start import ContinueReserved, RefuseStart, Resume, RunEnd, StartFresh, choose_start
 from cutwater.checkpoint.statistics import CheckpointKind
 from cutwater.checkpoint.storage import CheckpointStorage
 from cutwater.errors import DamagedCheckpoint, RestoreError, StorageError, StorageInUse, UncertainWrite
 from cutwater.flow.ids import CheckpointId
+from cutwater.state.stored import StoredFile, StoredTable
 from tests.unit.checkpoint.checkpoints import completed, publish_next, with_one_table
 from tests.unit.checkpoint.crashing import fail_with, fork
 
@@ -298,7 +299,7 @@ def test_a_path_of_another_job_makes_a_new_incarnation_which_restarts_from_the_p
         assert isinstance(found, RestoreLatest)
         opened_in, checkpoint = again.open(found.to)
         assert (checkpoint.id, checkpoint.job) == (900, "other")
-        assert opened_in.read(next(checkpoint.tables()).file) == b"state of 900"
+        assert opened_in.read(next(checkpoint.files()).file) == b"state of 900"
     assert isinstance(start(files), Resume)
     last = running(files)
     id, _ = publish_next(last)
@@ -525,14 +526,20 @@ def test_commit_markers_are_few_and_only_the_highest_counts(storage: CheckpointS
 def test_tables_that_came_as_attachments_are_put_away_and_found_again() -> None:
     storage = MemoryStorage()
     contents = [b"table one", b"table two"]
-    tables = [StoredTable(f"s{i}", "", 1, len(c), checksum_of(c), 0, 1) for i, c in enumerate(contents)]
-    snapshot = SubtaskSnapshot("v", 0, False, (StoredOperator("u", None, tuple(tables)),))
-    adopted = adopt_attachments(storage, "job/chk-1", snapshot, contents[::-1])
-    kept = adopted.operators[0].tables
-    assert [storage.read(table.file) for table in kept] == contents
+
+    def snapshot(folder: str) -> SubtaskSnapshot:
+        files = [StoredFile(f"{folder}/s{i}", len(c), checksum_of(c)) for i, c in enumerate(contents)]
+        tables = tuple(StoredTable(f"s{i}", (file,), 1, 0, 1) for i, file in enumerate(files))
+        return SubtaskSnapshot("v", 0, False, (StoredOperator("u", None, tables),))
+
+    first = snapshot("job/shared")
+    put_away(storage, first, contents[::-1])
+    assert [storage.read(file.file) for file in first.files()] == contents
+    kept = first.operators[0].tables
     assert attachments_of(storage, [*kept, kept[0]]) == tuple(contents)
-    with pytest.raises(StorageError, match=r"'s1' of v\[0\] came without"):
-        adopt_attachments(storage, "job/chk-2", snapshot, contents[:1])
+    put_away(storage, first, ())  # referenced again by the next checkpoint
+    with pytest.raises(StorageError, match=r"job/chk-2/s1 of v\[0\] came without"):
+        put_away(storage, snapshot("job/chk-2"), contents[:1])
 
 
 # --- what restoring makes visible, and what a path does to the job's own checkpoints ----------------------------------

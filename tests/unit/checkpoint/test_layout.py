@@ -3,7 +3,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutwater.checkpoint.layout import JobLayout, number_of, safe_name, subtask_file
+from cutwater.checkpoint.layout import JobLayout, number_of, safe_name
 from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
 
 TEXTS = st.text(alphabet=st.sampled_from("aB1./~%+-_ é\0*"), max_size=80)
@@ -25,9 +25,15 @@ def test_any_name_becomes_a_safe_file_name(name: str) -> None:
 
 @given(st.lists(st.tuples(TEXTS, st.integers(0, 12), st.integers(1, 12), TEXTS, TEXTS), min_size=2, max_size=2))
 def test_different_tables_never_share_a_file(parts: list[tuple[str, int, int, str, str]]) -> None:
-    one, other = (subtask_file("f", SubtaskId(v, i), Attempt(a), uid, state) for v, i, a, uid, state in parts)
-    assert (one == other) == (parts[0] == parts[1])
-    assert len(os.fsencode(one)) < 255
+    files = [JobLayout("j").files_of(SubtaskId(v, i), Attempt(a)) for v, i, a, _, _ in parts]
+    chosen = [(own, part[3], part[4]) for own, part in zip(files, parts, strict=True)]
+    for one, other in (
+        [own.own(CheckpointId(7), uid, state) for own, uid, state in chosen],
+        [own.sharable(CheckpointId(7), uid, state) for own, uid, state in chosen],
+        [own.sharable(CheckpointId(7), uid, state, "000123.sst") for own, uid, state in chosen],
+    ):
+        assert (one == other) == (parts[0] == parts[1])
+        assert len(os.fsencode(one.rpartition("/")[2])) < 255
 
 
 def test_a_name_that_looks_like_a_shortened_one_is_not_taken_for_it() -> None:
@@ -37,9 +43,20 @@ def test_a_name_that_looks_like_a_shortened_one_is_not_taken_for_it() -> None:
 
 def test_readable_names_stay_readable() -> None:
     assert safe_name("word-count_2.v1") == "word-count_2.v1"
-    file = subtask_file("wc/chk-3", SubtaskId("counts", 1), Attempt(2), "counts", "sum")
-    assert file == "wc/chk-3/counts+1+a2+counts+sum.arrow"
-    assert subtask_file("", SubtaskId("v", 0), Attempt(1), "u", "s") == "v+0+a1+u+s.arrow"
+    files = JobLayout("wc").files_of(SubtaskId("counts", 1), Attempt(2))
+    assert files.own(CheckpointId(3), "counts", "sum") == "wc/chk-3/counts+1+a2+counts+sum.arrow"
+    assert files.sharable(CheckpointId(3), "counts", "sum") == "wc/shared/3+counts+1+a2+counts+sum.arrow"
+    assert files.sharable(CheckpointId(3), "c", "s", "1.sst") == "wc/shared/3+counts+1+a2+c+s+1.sst"
+
+
+def test_a_shared_file_tells_which_checkpoint_wrote_it() -> None:
+    layout = JobLayout("wc")
+    file = layout.files_of(SubtaskId("3", 1), Attempt(2)).sharable(CheckpointId(12), "u", "s")
+    assert layout.writer_of(file) == 12
+    assert file.startswith(layout.shared_of(CheckpointId(12)))
+    assert not file.startswith(layout.shared_of(CheckpointId(1)))
+    assert layout.writer_of("wc/shared/readme+x") is None
+    assert layout.checkpoint_of(file) is None
 
 
 def test_a_checkpoint_is_found_by_its_files() -> None:

@@ -7,16 +7,18 @@ from hypothesis import strategies as st
 
 from cutwater.checkpoint.completed import CompletedCheckpoint
 from cutwater.checkpoint.restore import SubtaskRestore, plan_restore, subtask_restore_from_json
-from cutwater.checkpoint.snapshot import StoredOperator, StoredTable, SubtaskSnapshot
+from cutwater.checkpoint.snapshot import StoredOperator, SubtaskSnapshot
 from cutwater.errors import RestoreError
 from cutwater.flow.ids import SubtaskId
 from cutwater.flow.key_groups import key_group_range
+from cutwater.state.stored import StoredFile, StoredTable
 from tests.unit.checkpoint.checkpoints import completed, shape
 
 
 def table(index: int, parallelism: int, *, state: str = "n", rows: int = 10, max_parallelism: int = 128) -> StoredTable:
     own = key_group_range(index, parallelism, max_parallelism)
-    return StoredTable(state, f"job/chk-5/{state}-{index}", rows, 100, "00" * 32, own.first, own.last)
+    file = StoredFile(f"job/chk-5/{state}-{index}", 100, "00" * 32)
+    return StoredTable(state, (file,), rows, own.first, own.last)
 
 
 def stored(uid: str, *inlines: Any, keyed: bool = False, finished: tuple[int, ...] = ()) -> CompletedCheckpoint:
@@ -48,7 +50,9 @@ def test_at_equal_parallelism_nothing_moves() -> None:
     checkpoint = stored("u", *parts, keyed=True)
     restores = restored(checkpoint, "u", 3)
     assert [each.operators[0].inline for each in restores] == [(parts[0],), (), (parts[2],)]
-    assert [[t.file for t in each.tables()] for each in restores] == [[f"job/chk-5/n-{i}"] for i in range(3)]
+    assert [[f.file for t in each.tables() for f in t.files] for each in restores] == [
+        [f"job/chk-5/n-{i}"] for i in range(3)
+    ]
 
 
 def test_splits_are_dealt_out_anew_each_with_its_position() -> None:
@@ -113,7 +117,7 @@ def test_every_key_group_is_restored_by_its_owner_at_any_parallelism(old: int, n
 
 
 def test_state_without_key_groups_is_bound_to_its_parallelism() -> None:
-    bound = StoredTable("channel", "f", 3, 10, "00", 0, -1)
+    bound = StoredTable("channel", (StoredFile("f", 10, "00"),), 3, 0, -1)
     snapshots = tuple(SubtaskSnapshot("v", i, False, (StoredOperator("u", None, (bound,)),)) for i in range(2))
     checkpoint = completed(5, snapshots=snapshots)
     assert [len(list(each.tables())) for each in restored(checkpoint, "u", 2)] == [1, 1]

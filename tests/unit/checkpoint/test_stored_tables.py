@@ -6,13 +6,18 @@ import pyarrow as pa
 import pytest
 
 from cutwater.checkpoint.file_storage import FileStorage
+from cutwater.checkpoint.layout import JobLayout
 from cutwater.checkpoint.memory_storage import MemoryStorage
-from cutwater.checkpoint.snapshot import StoredTable
 from cutwater.checkpoint.storage import CheckpointStorage
-from cutwater.checkpoint.stored_tables import RestoredTables, attachments_by_checksum, table_bytes, write_table
-from cutwater.checkpoint.verification import verify_table
+from cutwater.checkpoint.stored_tables import RestoredTables, attachments_by_checksum
+from cutwater.checkpoint.table_writer import TableWriter
+from cutwater.checkpoint.verification import verify_file
 from cutwater.errors import DamagedCheckpoint, StorageError
+from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
 from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.state.changes import Header, with_header
+from cutwater.state.frozen import FilePlace, FrozenTable
+from cutwater.state.stored import Form, StoredFile, StoredTable
 
 ALL = KeyGroupRange(0, 127)
 
@@ -46,6 +51,22 @@ def keyed(*groups: list[int], name: str = "n") -> Frozen:
     return Frozen(name, SCHEMA, batches)
 
 
+def write_table(storage: CheckpointStorage, uid: str, table: FrozenTable) -> StoredTable:
+    files = JobLayout("job").files_of(SubtaskId("v", 0), Attempt(1))
+    return TableWriter(storage, files).write(CheckpointId(1), uid, table, None)[0]
+
+
+def table_bytes(table: FrozenTable, limit: int) -> tuple[StoredTable, bytes]:
+    files = JobLayout("job").files_of(SubtaskId("v", 0), Attempt(1))
+    stored, (content,) = TableWriter(None, files, limit=limit).write(CheckpointId(1), "u", table, None)
+    return stored, content
+
+
+def only(table: StoredTable) -> StoredFile:
+    (file,) = table.files
+    return file
+
+
 @pytest.fixture(params=["file", "memory"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> CheckpointStorage:
     return FileStorage(str(tmp_path)) if request.param == "file" else MemoryStorage()
@@ -60,10 +81,10 @@ def read(
 
 
 def test_a_table_is_read_back_with_its_key_groups(storage: CheckpointStorage) -> None:
-    table = write_table(storage, "job/chk-1/n.arrow", keyed([5, 3], [90]))
+    table = write_table(storage, "u", keyed([5, 3], [90]))
     assert (table.rows, table.first_key_group, table.last_key_group) == (3, 3, 90)
-    assert table.size == storage.size("job/chk-1/n.arrow")
-    verify_table(storage, table)
+    assert only(table).size == storage.size(only(table).file)
+    verify_file(storage, only(table))
     assert read(storage, [table]) == [{"word": f"w{g}", "n": g * 2, "key_group": g} for g in (5, 3, 90)]
 
 
@@ -94,7 +115,7 @@ def test_integers_are_stored_as_narrow_as_they_are_and_read_back_as_declared(sto
 def test_small_numbers_cost_few_bytes(storage: CheckpointStorage) -> None:
     schema = pa.schema([("key_group", pa.int32()), ("n", pa.int64())])
     rows = pa.record_batch([pa.array([9] * 100_000, pa.int32()), pa.array([1000] * 100_000, pa.int64())], schema=schema)
-    assert write_table(storage, "n", Frozen("n", schema, [rows])).size < 310_000
+    assert only(write_table(storage, "n", Frozen("n", schema, [rows]))).size < 310_000
 
 
 def test_only_the_own_key_groups_are_read_from_all_parts(storage: CheckpointStorage) -> None:
@@ -122,34 +143,38 @@ def test_an_empty_table_and_one_without_key_groups_are_whole(storage: Checkpoint
 
 
 def test_a_changed_byte_is_found_before_the_first_row_is_handed_out(storage: CheckpointStorage) -> None:
-    table = write_table(storage, "job/n.arrow", keyed([1, 2, 3]))
-    content = bytearray(storage.read("job/n.arrow"))
+    table = write_table(storage, "u", keyed([1, 2, 3]))
+    content = bytearray(storage.read(only(table).file))
     content[len(content) // 2] ^= 1
-    storage.put("job/n.arrow", bytes(content))
-    for check in (lambda: read(storage, [table]), lambda: verify_table(storage, table)):
+    storage.put(only(table).file, bytes(content))
+    for check in (lambda: read(storage, [table]), lambda: verify_file(storage, only(table))):
         with pytest.raises(
-            DamagedCheckpoint, match=rf"job/n\.arrow in .* is damaged: it has checksum \w+, .* {table.checksum}"
+            DamagedCheckpoint,
+            match=rf"a1\+u\+n\.arrow in .* is damaged: it has checksum \w+, .* {only(table).checksum}",
         ):
             check()
 
 
 def test_a_missing_or_shortened_file_is_named(storage: CheckpointStorage) -> None:
-    table = write_table(storage, "job/n.arrow", keyed([1]))
-    storage.put("job/n.arrow", storage.read("job/n.arrow")[:-1])
-    with pytest.raises(DamagedCheckpoint, match=rf"job/n\.arrow.*{table.size - 1} bytes, written were {table.size}"):
-        verify_table(storage, table)
+    table = write_table(storage, "u", keyed([1]))
+    storage.put(only(table).file, storage.read(only(table).file)[:-1])
+    with pytest.raises(
+        DamagedCheckpoint,
+        match=rf"job/chk-1/v\+0\+a1\+u\+n\.arrow.*{only(table).size - 1} bytes, written were {only(table).size}",
+    ):
+        verify_file(storage, only(table))
     with pytest.raises(DamagedCheckpoint, match="checksum"):
         read(storage, [table])
-    storage.delete(["job/n.arrow"])
-    for check in (lambda: read(storage, [table]), lambda: verify_table(storage, table)):
-        with pytest.raises(DamagedCheckpoint, match=r"job/n\.arrow is missing in"):
+    storage.delete([only(table).file])
+    for check in (lambda: read(storage, [table]), lambda: verify_file(storage, only(table))):
+        with pytest.raises(DamagedCheckpoint, match=r"job/chk-1/v\+0\+a1\+u\+n\.arrow is missing in"):
             check()
 
 
 def test_an_emptied_file_is_damage_not_an_arrow_error(tmp_path: Path) -> None:
     storage = FileStorage(str(tmp_path))
     table = write_table(storage, "n", keyed([1]))
-    storage.put("n", b"")
+    storage.put(only(table).file, b"")
     with pytest.raises(DamagedCheckpoint, match="checksum"):
         read(storage, [table])
 
@@ -161,8 +186,8 @@ def test_a_table_that_fails_while_it_is_written_leaves_no_file(tmp_path: Path) -
             raise ZeroDivisionError("backend broke")
 
     with pytest.raises(ZeroDivisionError, match="backend broke"):
-        write_table(FileStorage(str(tmp_path)), "job/n", Broken("n", SCHEMA, keyed([1])._batches))
-    assert os.listdir(tmp_path / "job") == []
+        write_table(FileStorage(str(tmp_path)), "u", Broken("n", SCHEMA, keyed([1])._batches))
+    assert os.listdir(tmp_path / "job" / "chk-1") == []
 
 
 def test_whoever_froze_a_table_releases_it(storage: CheckpointStorage) -> None:
@@ -174,7 +199,7 @@ def test_whoever_froze_a_table_releases_it(storage: CheckpointStorage) -> None:
 
 def test_a_table_travels_as_an_attachment_and_is_found_by_its_checksum() -> None:
     table, content = table_bytes(keyed([1, 2]), limit=1 << 20)
-    assert table.size == len(content)
+    assert only(table).size == len(content)
     assert [row["n"] for row in read(None, [table], attachments=attachments_by_checksum([b"other", content]))] == [2, 4]
     with pytest.raises(DamagedCheckpoint, match="did not come"):
         read(None, [table], attachments={})
@@ -183,7 +208,7 @@ def test_a_table_travels_as_an_attachment_and_is_found_by_its_checksum() -> None
 def test_an_attachment_under_the_wrong_checksum_is_refused() -> None:
     table, content = table_bytes(keyed([1, 2]), limit=1 << 20)
     with pytest.raises(DamagedCheckpoint, match="checksum"):
-        read(None, [table], attachments={table.checksum: content[:-1] + b"x"})
+        read(None, [table], attachments={only(table).checksum: content[:-1] + b"x"})
 
 
 def test_a_state_too_large_for_memory_storage_is_named_with_the_limit() -> None:
@@ -194,3 +219,104 @@ def test_a_state_too_large_for_memory_storage_is_named_with_the_limit() -> None:
     assert table_bytes(frozen, limit=len(content))[0] == table
     with pytest.raises(StorageError):
         table_bytes(frozen, limit=len(content) - 1)
+
+
+# --- a base and the changes since ----------------------------------------------------------------------------------------
+
+
+class Increment(Frozen):
+    """Stores itself behind the files that are there already."""
+
+    def store(self, place: FilePlace) -> StoredTable:
+        written = place.write(self)
+        before = () if place.base is None else place.base.files
+        rows = written.rows + (0 if place.base is None else place.base.rows)
+        return StoredTable(self.name, (*before, *written.files), rows, 0, 127, Form.CHANGES)
+
+
+def stored_changes(storage: CheckpointStorage, *files: tuple[Header, list[dict[str, object]]]) -> StoredTable:
+    writer = TableWriter(storage, JobLayout("job").files_of(SubtaskId("v", 0), Attempt(1)))
+    stored: StoredTable | None = None
+    for number, (header, rows) in enumerate(files, 1):
+        schema = with_header(SCHEMA, header) if stored is not None else SCHEMA
+        increment = Increment("n", schema, [pa.RecordBatch.from_pylist([row], SCHEMA) for row in rows])
+        stored, _ = writer.write(CheckpointId(number), "u", increment, stored)
+    assert stored is not None
+    return stored
+
+
+def row(word: str | None, n: int | None, group: int) -> dict[str, object]:
+    return {"key_group": group, "word": word, "n": n}
+
+
+BY_WORD = Header(identity=("word",))
+
+
+def test_a_later_row_replaces_the_earlier_one_of_the_same_identity(storage: CheckpointStorage) -> None:
+    table = stored_changes(
+        storage,
+        (Header(), [row("a", 1, 5), row("b", 1, 6), row(None, 1, 7), row("c", 1, 90)]),
+        (BY_WORD, [row("b", 2, 6), row("new", 2, 5)]),
+        (BY_WORD, [row("b", 3, 6), row(None, 3, 7)]),
+    )
+    assert [file.file.split("+")[0] for file in table.files] == ["job/shared/1", "job/shared/2", "job/shared/3"]
+    assert all(file.shared for file in table.files)
+    wanted = [row("a", 1, 5), row("c", 1, 90), row("new", 2, 5), row("b", 3, 6), row(None, 3, 7)]
+    assert read(storage, [table]) == wanted
+    assert read(storage, [table], KeyGroupRange(0, 6)) == [each for each in wanted if each["key_group"] in (5, 6)]
+
+
+def test_a_row_that_is_gone_hides_earlier_ones_until_it_comes_again(storage: CheckpointStorage) -> None:
+    table = stored_changes(
+        storage,
+        (Header(), [row("a", 1, 5), row("b", 1, 6)]),
+        (BY_WORD, [row("a", None, ~5), row("b", None, ~6)]),
+        (BY_WORD, [row("b", 3, 6)]),
+    )
+    assert read(storage, [table]) == [row("b", 3, 6)]
+    assert (table.first_key_group, read(storage, [table], KeyGroupRange(5, 5))) == (0, [])
+
+
+def test_rows_of_a_dropped_bucket_are_gone_and_later_ones_of_it_are_not(storage: CheckpointStorage) -> None:
+    in_bucket = Header(bucket="n", dropped=(1,))
+    table = stored_changes(
+        storage,
+        (Header(), [row("a", 1, 5), row("a", 2, 5)]),
+        (Header(bucket="n"), [row("b", 1, 6), row("b", 2, 6)]),
+        (in_bucket, [row("c", 1, 7)]),
+    )
+    assert read(storage, [table]) == [row("a", 2, 5), row("b", 2, 6), row("c", 1, 7)]
+
+
+def test_rows_of_one_file_never_replace_each_other(storage: CheckpointStorage) -> None:
+    table = stored_changes(
+        storage,
+        (Header(), [row("a", 1, 5), row("a", 2, 5), row("b", 1, 5)]),
+        (BY_WORD, [row("a", 3, 5), row("a", 4, 5)]),
+    )
+    assert read(storage, [table]) == [row("b", 1, 5), row("a", 3, 5), row("a", 4, 5)]
+
+
+def test_files_that_may_be_deleted_with_their_checkpoint_are_not_built_on(storage: CheckpointStorage) -> None:
+    full = write_table(storage, "u", keyed([1]))
+    writer = TableWriter(storage, JobLayout("job").files_of(SubtaskId("v", 0), Attempt(1)))
+    stored, _ = writer.write(CheckpointId(2), "u", Increment("n", SCHEMA, keyed([2])._batches), full)
+    assert [file.file for file in stored.files] == ["job/shared/2+v+0+a1+u+n.arrow"]
+
+
+def test_a_local_file_is_copied_and_fetched_under_its_own_name(storage: CheckpointStorage, tmp_path: Path) -> None:
+    (tmp_path / "local").write_bytes(b"x" * 3_000_000)
+
+    class Copied(Frozen):
+        def store(self, place: FilePlace) -> StoredTable:
+            return StoredTable("n", (place.copy("7.sst", str(tmp_path / "local")),), 1, 0, 127, Form.ROCKSDB)
+
+    table = write_table(storage, "u", Copied("n", SCHEMA, []))
+    file = only(table)
+    assert (file.name, file.shared, file.file) == ("7.sst", True, "job/shared/1+v+0+a1+u+n+7.sst")
+    restored = RestoredTables((), [table], ALL, storage=storage)
+    restored.fetch(file, str(tmp_path / "back"))
+    assert (tmp_path / "back").read_bytes() == b"x" * 3_000_000
+    storage.put(file.file, b"y")
+    with pytest.raises(DamagedCheckpoint, match="checksum"):
+        restored.fetch(file, str(tmp_path / "back"))

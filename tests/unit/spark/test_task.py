@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import cutwater as cw
+from cutwater.checkpoint.layout import JobLayout
 from cutwater.connectors.sink import PlainSink
 from cutwater.control.driver_server import ControlServer, PeerLost
 from cutwater.control.keys import AttemptKeys
@@ -124,7 +125,7 @@ class Driver:
             address=self.server.address,
             keys=keys.for_workers(),
             storage=None,
-            checkpoints_prefix="checkpoints/",
+            layout=JobLayout("job"),
             max_inline_state=1_000_000,
             lease_seconds=DEADLINE_SECONDS,
         )

@@ -1,0 +1,53 @@
+"""A new file of a checkpoint while it is written: its size and checksum are known when it is closed."""
+
+import io
+from typing import IO, Any
+
+from cutwater.checkpoint.checksum import new_checksum
+from cutwater.errors import StorageError
+from cutwater.state.stored import StoredFile
+
+
+class WrittenFile(io.RawIOBase):
+    """To be written to, as pyarrow wants it. Raises StorageError as soon as it grows over ``limit`` bytes."""
+
+    def __init__(
+        self, name: str, file: IO[bytes], state: str, *, limit: int | None = None, shared: bool = False, local: str = ""
+    ) -> None:
+        super().__init__()
+        self._name = name
+        self._file = file
+        self._state = state
+        self._limit = limit
+        self._shared = shared
+        self._local = local
+        self._digest = new_checksum()
+        self._size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        view = memoryview(content)
+        self._size += view.nbytes
+        if self._limit is not None and self._size > self._limit:
+            raise too_large(self._state, self._limit)
+        self._digest.update(view)
+        self._file.write(view)
+        return view.nbytes
+
+    def tell(self) -> int:
+        return self._size
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def stored(self) -> StoredFile:
+        return StoredFile(self._name, self._size, self._digest.hexdigest(), self._shared, self._local)
+
+
+def too_large(state: str, limit: int) -> StorageError:
+    return StorageError(
+        f"State {state!r} is larger than {limit} bytes, the most that memory storage takes of one state. "
+        f"Use storage='file:...', or raise it with cw.memory_storage(max_state=...)."
+    )
