@@ -7,7 +7,7 @@ are written if they changed. At a cut nothing is written: the snapshot reads the
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,14 +17,17 @@ from cutwater.state.cache_share import CacheShare
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.index_kernels import CHUNK_ROWS
 from cutwater.state.memory_aggregates import FrozenAggregates, MemoryAggregateTable, fits_words
-from cutwater.state.rocksdb_database import Entry, Family
-from cutwater.state.rocksdb_keys import groups_of, key_columns, stored_keys, stored_keys_in_order
+from cutwater.state.rocksdb_cut import Gate, StoreCut
+from cutwater.state.rocksdb_family import Entry, Family
+from cutwater.state.rocksdb_keys import groups_of, key_order, stored_keys, stored_keys_in_order
+from cutwater.state.rocksdb_layout import READ_ROWS, Content, Layout
 from cutwater.state.rocksdb_space import FrozenSpace, Space
-from cutwater.state.row_codec import RowCodec
 from cutwater.state.tables import Column, Rows, Touched, Update
 
-READ_ROWS = 8192
-"""So many rows of RocksDB are decoded at once."""
+INGESTED_BATCHES = 8
+"""So many batches of a snapshot become one file: half a million rows."""
+
+Json = Any
 
 _INDEX_BYTES = 48
 _OBJECT_BYTES = 64
@@ -44,6 +47,7 @@ class RocksDBAggregateTable:
         max_parallelism: int,
         family: Family,
         share: CacheShare,
+        gate: Gate,
     ) -> None:
         self.name = name
         self._of = (uid, name, keys, tuple(columns), max_parallelism)
@@ -52,14 +56,17 @@ class RocksDBAggregateTable:
         self._family = family
         self._share = share
         share.join()
+        self._gate = gate
+        self._cut: StoreCut | None = None
+        """The last one, until it is known what became of it."""
         self._young = Space(MemoryAggregateTable(*self._of))
         """Where the loop reads and writes."""
         self._leaving: _Leaving | None = None
         self._tick = 0
         self.key_columns = self._young.table.key_columns
         self.stored_schema = self._young.table.stored_schema
-        self._key_schema = pa.schema([self.stored_schema.field(name) for name in self.key_columns])
-        self._codec = RowCodec(pa.schema([column.field for column in columns]))
+        self.layout = Layout(Content.BY_KEY, self.stored_schema, self.key_columns)
+        self._codec = self.layout.codec()
         words = sum(fits_words(column.type) for column in columns)
         self._row_bytes = _INDEX_BYTES + 8 * words + _OBJECT_BYTES * (len(columns) - words)
         self._stored = 0
@@ -85,11 +92,23 @@ class RocksDBAggregateTable:
     def read(self, rows: Rows) -> list[Array]:
         return self._young.table.read(rows)
 
-    def freeze(self) -> FrozenTable:
+    def freeze(self) -> "FrozenRocksDBAggregates":
         spaces = tuple(space.freeze() for space in self._spaces())
-        return FrozenRocksDBAggregates(
-            self.name, self.stored_schema, self._key_schema, self._codec, self._family.cut(), spaces
-        )
+        return FrozenRocksDBAggregates(self.name, self.layout, self._family.cut(), spaces)
+
+    def freeze_into(self, cut: StoreCut) -> FrozenTable:
+        self._hear_of_cut()
+        frozen = self.freeze()
+        self._stored += sum(space.hand_over() for space in self._spaces())
+        self._cut = cut
+        cut.before_link(lambda: self._ingest(frozen.cached))
+        return frozen
+
+    def details(self) -> Json:
+        return {"keys": len(self)}
+
+    def resume(self, details: Json) -> None:
+        self._stored = details["keys"]
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Each key comes once, so that what no longer fits the cache need not be looked for in RocksDB."""
@@ -128,7 +147,7 @@ class RocksDBAggregateTable:
                 known = found[is_known]
                 to = rows[is_known]
                 young.put(to, old.table.read(known))
-                young.is_changed[to] = old.is_changed[known]
+                young.is_changed[to] = old.is_changed[known] | old.is_pending[known]
                 young.is_stored[to] = old.is_stored[known]
                 old.is_gone[known] = True
                 keys, rows = keys.filter(pa.array(~is_known)), rows[~is_known]
@@ -151,6 +170,9 @@ class RocksDBAggregateTable:
     def _make_room(self, records: int) -> None:
         """In proportion to what comes, so that the old space is cleared before the new one is full. Both together are a third
         more than the share at most: memory of the old one is free only when all of it is cleared."""
+        self._hear_of_cut()
+        if self._gate.is_shut:
+            return
         if self._leaving is None and self._bytes(self._young) > self._share.bytes * 2 // 3:
             self._leaving = _Leaving(self._young)
             self._young = Space(MemoryAggregateTable(*self._of))
@@ -182,6 +204,29 @@ class RocksDBAggregateTable:
         if leaving.is_over:
             leaving.frozen.release()
             self._leaving = None
+
+    def _hear_of_cut(self) -> None:
+        if self._cut is not None and self._cut.is_over:
+            for space in self._spaces():
+                space.take_back(is_written=self._cut.is_linked)
+            self._cut = None
+
+    def _ingest(self, spaces: Sequence[FrozenSpace]) -> None:
+        """On the snapshot thread: others get the interpreter every few thousand rows."""
+        changed = [batch for space in spaces for batch, _ in space.changed()]
+        for start in range(0, len(changed), INGESTED_BATCHES):
+            rows = pa.concat_batches(changed[start : start + INGESTED_BATCHES])  # type: ignore[attr-defined]  # the stubs lack it
+            self._family.ingest(self._in_order(rows))
+
+    def _in_order(self, rows: pa.RecordBatch) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        *columns, groups = rows.columns
+        width = len(self.key_columns)
+        order = key_order(columns[:width], groups.to_numpy())
+        for start in range(0, rows.num_rows, READ_ROWS):
+            part = rows.take(order[start : start + READ_ROWS])
+            *columns, groups = part.columns
+            keys = stored_keys(columns[:width], groups.to_numpy())
+            yield keys, self._codec.encode(columns[width:], part.num_rows)
 
     def _write(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows == 0:
@@ -221,11 +266,13 @@ class FrozenRocksDBAggregates:
     """Implements ``FrozenTable``: rows that changed from the cache, the others from RocksDB."""
 
     name: str
-    schema: pa.Schema
-    keys: pa.Schema
-    codec: RowCodec
+    layout: Layout
     stored: Iterator[Entry]
     cached: tuple[FrozenSpace, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.layout.schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         superseded: set[bytes] = set()
@@ -233,14 +280,9 @@ class FrozenRocksDBAggregates:
             for batch, stored in space.changed():
                 if stored.any():
                     *columns, groups = batch.filter(pa.array(stored)).columns
-                    superseded.update(stored_keys(columns[: len(self.keys)], groups.to_numpy()))
+                    superseded.update(stored_keys(columns[: len(self.layout.keys)], groups.to_numpy()))
                 yield batch
-        while read := list(islice(self.stored, READ_ROWS)):
-            entries = [entry for entry in read if entry[0] not in superseded]
-            if entries:
-                columns, groups = key_columns([key for key, _ in entries], self.keys)
-                values = self.codec.decode([value for _, value in entries])
-                yield pa.RecordBatch.from_arrays([*columns, *values, groups], schema=self.schema)
+        yield from self.layout.batches(entry for entry in self.stored if entry[0] not in superseded)
 
     def release(self) -> None:
         for space in self.cached:

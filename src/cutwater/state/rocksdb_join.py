@@ -2,8 +2,7 @@
 their keys, so that only those with an asked key are read."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +13,12 @@ from cutwater.state.appended_rows import no_rows
 from cutwater.state.cache_share import CacheShare
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.memory_join import MemoryJoin, MemoryJoinSide
-from cutwater.state.rocksdb_aggregates import READ_ROWS
-from cutwater.state.rocksdb_database import Entry, Family
-from cutwater.state.rocksdb_keys import groups_in, groups_of, namespaces_of, numbered, stored_keys, stored_keys_in_order
-from cutwater.state.rocksdb_panes import visible_entries
+from cutwater.state.rocksdb_cut import Gate
+from cutwater.state.rocksdb_family import Family
+from cutwater.state.rocksdb_frozen import TableInParts
+from cutwater.state.rocksdb_keys import groups_of, numbered, stored_keys, stored_keys_in_order
+from cutwater.state.rocksdb_layout import Content, Layout
 from cutwater.state.rocksdb_parts import STEP_ROWS, Part, Parts
-from cutwater.state.row_codec import RowCodec
 from cutwater.state.tables import JoinSide
 
 
@@ -28,10 +27,10 @@ class RocksDBJoin:
 
     def __init__(
         self, name: str, sides: Sequence[JoinSide], bucket: str, max_parallelism: int, share: CacheShare,
-        families: Sequence[Family],
+        gate: Gate, families: Sequence[Family],
     ) -> None:  # fmt: skip
         of = (tuple(sides), bucket, max_parallelism)
-        self.parts = Parts(share, families, lambda: MemoryJoin(*of), self._write, MemoryJoin.drop)
+        self.parts = Parts(share, gate, families, lambda: MemoryJoin(*of), self._write, MemoryJoin.drop)
         self.sides = tuple(
             RocksDBJoinSide(self, side, f"{name}.{word}", family)
             for side, (word, family) in enumerate(zip(("left", "right"), families, strict=True))
@@ -39,7 +38,7 @@ class RocksDBJoin:
 
     def buckets(self) -> Iterable[int]:
         found = {bucket for memory in self.parts.memories() for bucket in memory.buckets()}
-        return found.union(*(written.groups for written in self.parts.written))
+        return found.union(*self.parts.written)
 
     def add(self, side: int, bucket: int, rows: pa.RecordBatch) -> None:
         self.parts.recent.add(side, bucket, rows)
@@ -50,7 +49,7 @@ class RocksDBJoin:
         memories = self.parts.memories()
         found = [memory.matches(side, bucket, rows) for memory in memories[:-1] if bucket in memory.buckets()]
         found.append(memories[-1].matches(side, bucket, rows))
-        if bucket in other.written.groups:
+        if bucket in other.written:
             found.insert(0, other.matches(bucket, rows.select(list(self.parts.recent.sides[side].keys))))
         if len(found) == 1:
             return found[0]
@@ -64,11 +63,11 @@ class RocksDBJoin:
         self.parts.drop(bucket)
 
     def _write(self, part: Part[MemoryJoin]) -> Iterator[None]:
-        for side in self.sides:
-            yield from side.write(part)
+        left, right = (side.write(part) for side in self.sides)
+        return chain(left, right)
 
 
-class RocksDBJoinSide:
+class RocksDBJoinSide(TableInParts):
     """One side as a table of the store. A key is key group, bucket, key and a number that counts; a value is a row."""
 
     holds_whole_rows = True
@@ -76,29 +75,30 @@ class RocksDBJoinSide:
     def __init__(self, join: RocksDBJoin, side: int, name: str, family: Family) -> None:
         self.name = name
         self._join = join
-        self._side = side
+        self._at = self._side = side
         self._family = family
         recent = join.parts.recent
         as_table = MemoryJoinSide(recent, side, name)
         self.key_columns = as_table.key_columns
         self.stored_schema = as_table.stored_schema
         self._schema = recent.sides[side].schema
-        self._codec = RowCodec(self._schema)
+        self.layout = Layout(Content.WHOLE_ROWS, self.stored_schema, self.key_columns)
+        self._codec = self.layout.codec()
         self._max_parallelism = recent.max_parallelism
+        self.parts = join.parts
         self.written = join.parts.written[side]
 
     def matches(self, bucket: int, keys: pa.RecordBatch) -> tuple[Times, pa.RecordBatch]:
         """Rows of this side with the given keys of the other: in the order of these, then of arrival."""
         groups = groups_of(keys.columns, keys.num_rows, self._max_parallelism)
         prefixes = stored_keys(keys.columns, groups, np.full(keys.num_rows, bucket, np.int64))
-        held = self.written.groups[bucket]
-        visible = self._join.parts.visible
+        held = self.written[bucket]
         values: list[bytes] = []
         places: dict[bytes, range] = {}
         for prefix, group in zip(prefixes, groups.tolist(), strict=True):
             if group in held and prefix not in places:
                 first = len(values)
-                values.extend(value for _, value in visible_entries(self._family.scan(prefix), visible))
+                values.extend(value for _, value in self.parts.stored(self._family.scan(prefix)))
                 places[prefix] = range(first, len(values))
         found = [places.get(prefix, range(0)) for prefix in prefixes]
         asked = np.repeat(np.arange(keys.num_rows), [len(place) for place in found])
@@ -108,10 +108,16 @@ class RocksDBJoinSide:
         return asked, rows.take(pa.array([row for place in found for row in place], pa.int64()))
 
     def write(self, part: Part[MemoryJoin]) -> Iterator[None]:
-        for whole in MemoryJoinSide(part.memory, self._side, self.name).freeze().batches():
+        return self._steps(part, self._as_table(part.memory).freeze())
+
+    def _as_table(self, memory: MemoryJoin) -> MemoryJoinSide:
+        return MemoryJoinSide(memory, self._side, self.name)
+
+    def _steps(self, part: Part[MemoryJoin], frozen: FrozenTable) -> Iterator[None]:
+        for whole in frozen.batches():
             bucket = whole.column(len(self._schema))[0].as_py()
             for start in range(0, whole.num_rows, STEP_ROWS):
-                if bucket not in part.dropped:
+                if part.needs(bucket):
                     self._put(bucket, whole.slice(start, STEP_ROWS), part)
                 yield
 
@@ -123,44 +129,11 @@ class RocksDBJoinSide:
         values = self._codec.encode(columns, batch.num_rows)
         numbers = (order + part.take_numbers(batch.num_rows)).tolist()
         self._family.write(numbered(keys, numbers), [values[i] for i in order.tolist()])
-        self.written.note(bucket, in_groups)
-
-    def freeze(self) -> FrozenTable:
-        parts = self._join.parts
-        return FrozenRocksDBJoinSide(
-            self.name, self.stored_schema, self._codec, self._family.cut(), parts.visible,
-            tuple(MemoryJoinSide(memory, self._side, self.name).freeze() for memory in parts.memories()),
-        )  # fmt: skip
+        part.note(self._side, bucket, in_groups)
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
-        bucket_column = self._join.parts.recent.bucket
+        bucket_column = self.parts.recent.bucket
         for batch in batches:
             rows = batch.select(self._schema.names).cast(self._schema)
             for bucket, part in by_number(rows, batch.column(bucket_column).to_numpy()):
                 self._join.add(self._side, bucket, part)
-
-
-@dataclass(frozen=True, slots=True)
-class FrozenRocksDBJoinSide:
-    """Implements ``FrozenTable``: older rows first, as they are to be found in the order of arrival."""
-
-    name: str
-    schema: pa.Schema
-    codec: RowCodec
-    stored: Iterator[Entry]
-    visible: int
-    recent: tuple[FrozenTable, ...]
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        entries = visible_entries(self.stored, self.visible)
-        while read := list(islice(entries, READ_ROWS)):
-            keys = [key for key, _ in read]
-            columns = self.codec.decode([value for _, value in read])
-            buckets = pa.array(namespaces_of(keys))
-            yield pa.RecordBatch.from_arrays([*columns, buckets, pa.array(groups_in(keys))], schema=self.schema)
-        for each in self.recent:
-            yield from each.batches()
-
-    def release(self) -> None:
-        for each in self.recent:
-            each.release()

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from cutwater.flow.arrow import Array
 from cutwater.flow.hashing import hash_arrays, key_groups
+from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state.encoded_keys import apart, decode, encode
 from cutwater.state.pointers import address
 
@@ -22,6 +23,7 @@ _GROUP_AND_NAMESPACE = struct.Struct(">HQ")
 
 GROUP_BYTES = 2
 NAMESPACE_BYTES = 8
+PREFIX_BYTES = GROUP_BYTES + NAMESPACE_BYTES
 
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
@@ -45,6 +47,11 @@ def stored_keys_in_order(
     order = _order(joined, starts)
     keys = apart(joined, starts)
     return [keys[i] for i in order.tolist()], order
+
+
+def key_order(columns: Sequence[Array], groups: npt.NDArray[np.int32]) -> Numbers:
+    """Which of the keys comes first in RocksDB, and so on."""
+    return _order(*_stored(columns, groups, None))
 
 
 def _stored(
@@ -78,8 +85,19 @@ def _order(joined: Bytes, starts: Numbers) -> Numbers:
     return order
 
 
+def group_bounds(groups: KeyGroupRange) -> tuple[bytes, bytes]:
+    """Where the keys of these groups begin, and where those of later ones do."""
+    return groups.first.to_bytes(GROUP_BYTES, "big"), (groups.last + 1).to_bytes(GROUP_BYTES, "big")
+
+
 def prefix_of(group: int, namespace: int) -> bytes:
     return _GROUP_AND_NAMESPACE.pack(group, namespace + _SIGN)
+
+
+def prefix_parts(prefix: bytes) -> tuple[int, int]:
+    """Key group and namespace."""
+    group, namespace = _GROUP_AND_NAMESPACE.unpack(prefix)
+    return group, namespace - _SIGN
 
 
 def numbered(keys: Sequence[bytes], numbers: Iterable[int]) -> list[bytes]:

@@ -25,9 +25,11 @@ class Space:
         self.table = table
         self.key_bytes = 0
         self.is_changed: Flags = np.zeros(_FIRST_ROWS, np.bool_)
-        """Whether RocksDB has it otherwise, or not at all."""
+        """Whether RocksDB has it otherwise, or not at all, and no cut brings it there."""
+        self.is_pending: Flags = np.zeros(_FIRST_ROWS, np.bool_)
+        """Whether a cut brings it to RocksDB as it was then."""
         self.is_stored: Flags = np.zeros(_FIRST_ROWS, np.bool_)
-        """Whether RocksDB has the key."""
+        """Whether RocksDB has the key, or a cut brings it there."""
         self.is_gone: Flags = np.zeros(_FIRST_ROWS, np.bool_)
         """Whether the row is in another space, or only in RocksDB, by now."""
         self.touched_at: Ticks = np.zeros(_FIRST_ROWS, np.int32)
@@ -45,6 +47,7 @@ class Space:
         touched = self.table.locate(keys)
         while len(self.is_changed) < len(self.table):
             self.is_changed = _doubled(self.is_changed)
+            self.is_pending = _doubled(self.is_pending)
             self.is_stored = _doubled(self.is_stored)
             self.is_gone = _doubled(self.is_gone)
             self.touched_at = np.concatenate([self.touched_at, np.zeros_like(self.touched_at)])
@@ -68,11 +71,26 @@ class Space:
         ticks = self.touched_at[: len(self)]
         return int(np.median(ticks[:: max(len(ticks) // _SAMPLE, 1)]))
 
+    def hand_over(self) -> int:
+        """To a cut that was just frozen: all rows that changed. How many of their keys are new to RocksDB."""
+        self.is_pending |= self.is_changed
+        self.is_pending &= ~self.is_gone
+        self.is_changed[:] = False
+        added = int(np.count_nonzero(self.is_pending & ~self.is_stored))
+        self.is_stored |= self.is_pending
+        return added
+
+    def take_back(self, *, is_written: bool) -> None:
+        """The last cut is over, whether what was handed over to it is in RocksDB or not."""
+        if not is_written:
+            self.is_changed |= self.is_pending
+        self.is_pending[:] = False
+
     def freeze(self) -> "FrozenSpace":
         count = len(self)
         return FrozenSpace(
             self.table.freeze(),
-            self.is_changed[:count] & ~self.is_gone[:count],
+            (self.is_changed[:count] | self.is_pending[:count]) & ~self.is_gone[:count],
             self.is_stored[:count].copy(),
         )
 
