@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import cutwater as cw
@@ -120,6 +120,11 @@ STEPS = st.lists(st.sampled_from(["write", "write", "freeze", "store", "release"
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 @settings(max_examples=15)
 @given(steps=STEPS, cache=st.sampled_from([1, 4000, 100_000]))
+@example(steps=["write"] * 3 + ["freeze", "write", "store"], cache=100_000)  # drops what waits to be stored
+@example(steps=["write", "freeze", "release", "freeze", "store"], cache=100_000)
+@example(steps=["write", "freeze", "release", *["write"] * 3, "freeze", "store"], cache=1)
+@example(steps=["write", "freeze", *["write"] * 3, "freeze", "release", "store"], cache=100_000)
+@example(steps=["write"] * 3 + ["freeze", "write", "freeze", "write", "store", "store"], cache=4000)
 def test_whatever_the_loop_does_meanwhile_a_checkpoint_holds_its_cut(
     kind: Kind, steps: list[str], cache: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -183,6 +188,24 @@ def test_files_restore_at_another_parallelism_and_read_only_their_own_key_groups
             }
             assert all(group in own for group in groups)
     assert held[1] == held[3]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("steps", range(3, 12))
+def test_a_part_that_is_written_in_part_is_read_once(kind: Kind, steps: int, tmp_path: Path) -> None:
+    """The rows of such a part are in memory and in RocksDB, for readers of the table and of a snapshot of rows alike."""
+    store = Job(tmp_path, 6000).open()
+    table = kind.open(store)
+    for step in range(steps):
+        kind.write(table, step)
+    other = cw.Memory().open("uid", ALL, 128)
+    for frozen in store.freeze():
+        other.restore(frozen.name, frozen.batches())
+        frozen.release()
+    wanted = content_of(kind, list(range(steps)))
+    assert kind.content(kind.open(other)) == wanted
+    assert kind.content(table) == wanted
+    store.close()
 
 
 def counted(table: Any, keys: "np.typing.NDArray[np.int64]") -> None:
