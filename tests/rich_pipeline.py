@@ -19,7 +19,11 @@ import pyarrow as pa
 
 import cutwater as cw
 
-BACKENDS: Mapping[str, cw.StateBackend] = {"memory": cw.Memory()}
+BACKENDS: Mapping[str, cw.StateBackend] = {
+    "memory": cw.Memory(),
+    "rocksdb": cw.RocksDB(cache="20kB"),
+    "rocksdb-incremental": cw.RocksDB(incremental=True, cache="20kB"),
+}
 """Every backend that the pipeline is run on, by the name that tests give it. The one place to add one."""
 
 CUSTOMERS = 23
