@@ -11,6 +11,7 @@ from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.start import StartFresh
 from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointStatus
+from cutwater.checkpoint.verification import verify
 from cutwater.control.messages import AbortCheckpoint, CheckpointCompleted, ToSubtask, TriggerCheckpoint
 from cutwater.flow.envelope import Row, RowKind
 from cutwater.flow.ids import CheckpointId, SubtaskId
@@ -64,6 +65,8 @@ class Setting:
     )
     timeout: str = "50ms"
     interval: str = "20ms"
+    incremental: bool = False
+    retain: int = 2
 
     @property
     def shape(self) -> Topology:
@@ -156,6 +159,12 @@ class World(Simulation):
         self._check_ends()
         return True
 
+    def perform(self, action: Action) -> None:
+        super().perform(action)
+        if action.kind == "storage":
+            for checkpoint in self.store.completed():
+                verify(self.store.storage, checkpoint)
+
     def _check_ends(self) -> None:
         """Rules 13 and 20: END is the last that counts; nothing of its channel is left behind it."""
         if self.setting.mode != "exactly_once":
@@ -219,8 +228,9 @@ def _define(setting: Setting, sources: Sequence[Numbers]) -> JobDefinition:
             timeout=setting.timeout,
             max_concurrent=setting.max_concurrent,
             tolerable_failures=1_000_000,
-            retain=2,
+            retain=setting.retain,
         ),
+        state_backend=cw.Memory(incremental=setting.incremental),
     )
     setting.shape.build(*(env.read(source, uid=source.name) for source in sources))
     return replace(env.define("simulated", setting.parallelism), limits=setting.limits)

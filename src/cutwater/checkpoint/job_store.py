@@ -22,6 +22,7 @@ from cutwater.checkpoint.publication import Publication
 from cutwater.checkpoint.reservations import Reservations
 from cutwater.checkpoint.retention import choose_leftovers
 from cutwater.checkpoint.sequence import claim_next, clean_up, highest_number
+from cutwater.checkpoint.shared_files import SharedFiles
 from cutwater.checkpoint.start import CommitBegun, ContinueReserved, Resume, RunEnd, StartFacts, StartFresh
 from cutwater.checkpoint.storage import CheckpointStorage
 from cutwater.checkpoint.storage_url import folder_of
@@ -48,6 +49,7 @@ class JobStore:
         self.layout = JobLayout(job)
         self._attempts = AttemptLog(storage, self.layout)
         self._folders = CheckpointFolders(self._attempts)
+        self._shared = SharedFiles(storage, self.layout, self._folders)
         self.collected = CollectedRows(self._attempts)
         self.reservations = Reservations(self._attempts)
         self._highest_seen: CheckpointId | None = None
@@ -238,10 +240,14 @@ class JobStore:
             return ()
         return tuple(AbandonedIncarnation(each, tuple(listed)) for each in record.abandoned)
 
-    def delete_checkpoints(self, checkpoints: Sequence[CheckpointId]) -> None:
+    def delete_checkpoints(
+        self, checkpoints: Sequence[CheckpointId], *, oldest_base: CheckpointId | None = None
+    ) -> None:
         """Aborted or subsumed ones, in the order given. The caller has made sure that none of them is a savepoint or of
-        unknown fate."""
+        unknown fate. ``oldest_base``: the oldest checkpoint that a new one may build on, if any may."""
+        self._shared.retire(checkpoints)
         self._folders.delete(checkpoints)
+        self._shared.delete_unneeded(oldest_base)
 
     def delete_leftovers(self) -> tuple[CheckpointId, ...]:
         """Files of checkpoints that older attempts began and never completed. After ``acquire_attempt``."""
@@ -250,6 +256,7 @@ class JobStore:
         highest = self._attempts.required().highest_id
         leftovers = choose_leftovers(self._folders.on_disk(), self._folders.with_metadata(), highest)
         self._folders.delete(leftovers)
+        self._shared.delete_leftovers(highest)
         return leftovers
 
     # --- commits ------------------------------------------------------------------------------------------------------

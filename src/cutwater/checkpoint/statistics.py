@@ -44,6 +44,7 @@ class SubtaskCheckpointInfo:
     records_in: int = 0
     """Since the attempt began, up to the cut; so are those written to sinks."""
     records_written: int = 0
+    written_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,8 @@ class CheckpointInfo:
     """One checkpoint that ended. ``trigger_time`` is seconds since the epoch, durations are seconds. ``id`` is None if the
     storage gave it none: then it failed before any subtask heard of it.
 
-    Bytes are sums over the subtasks; ``alignment``, ``start_delay``, ``sync_duration`` and ``async_duration`` are those of
+    Bytes are sums over the subtasks; ``written_bytes`` of ``state_bytes`` were stored for this checkpoint, the others for
+    earlier ones; ``alignment``, ``start_delay``, ``sync_duration`` and ``async_duration`` are those of
     the slowest subtask. Of a checkpoint that did not complete, they cover the subtasks that acknowledged.
     """
 
@@ -70,6 +72,7 @@ class CheckpointInfo:
     path: str | None
     unaligned: bool
     subtasks: tuple[SubtaskCheckpointInfo, ...]
+    written_bytes: int = 0
 
 
 def describe_subtask(subtask: SubtaskId, metrics: SubtaskMetrics, acknowledged_after: float) -> SubtaskCheckpointInfo:
@@ -86,6 +89,7 @@ def describe_subtask(subtask: SubtaskId, metrics: SubtaskMetrics, acknowledged_a
         longest_gap=metrics.longest_gap,
         records_in=metrics.records_in,
         records_written=metrics.records_written,
+        written_bytes=metrics.written_bytes,
     )
 
 
@@ -118,6 +122,7 @@ def describe_checkpoint(
         path=path,
         unaligned=unaligned,
         subtasks=parts,
+        written_bytes=sum(part.written_bytes for part in parts),
     )
 
 

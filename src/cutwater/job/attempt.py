@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from cutwater.checkpoint import commands as do
 from cutwater.checkpoint import events as on
 from cutwater.checkpoint.attachments import put_away
+from cutwater.checkpoint.bases import AcknowledgedBases
 from cutwater.checkpoint.completed import (
     CompletedCheckpoint,
     SubtaskRecord,
@@ -93,6 +94,9 @@ class AttemptDriver:
             history=history,
         )
         self._timer: float | None = None
+        self._bases = AcknowledgedBases(self._subtasks, deployment.resumed) if definition.backend.incremental else None
+        self._storing: set[CheckpointId] = set()
+        """Checkpoints whose metadata may be there or not: the storage has not said."""
         self._metrics: dict[CheckpointId, dict[SubtaskId, SubtaskMetrics]] = {}
         self._output = AttemptOutput(
             definition, store, io, log=events.log, fail=lambda problem: self.fail(RootCause(problem))
@@ -187,6 +191,8 @@ class AttemptDriver:
                     self._send(subtask, say.CutNow(checkpoint))
             case do.SendAbort(checkpoint, reason):
                 self._metrics.pop(checkpoint, None)
+                if checkpoint not in self._storing:
+                    self._no_more_references(checkpoint)
                 self._broadcast(say.AbortCheckpoint(checkpoint, reason))
             case do.StoreMetadata():
                 self._store_metadata(command)
@@ -198,7 +204,10 @@ class AttemptDriver:
             case do.ConfirmOutput(checkpoint):
                 self._output.confirm(checkpoint)
             case do.DeleteFiles(checkpoints):
-                self._io.submit(lambda: self._store.delete_checkpoints(checkpoints), self._log_failure)
+                base = None if self._bases is None else self._bases.oldest
+                self._io.submit(
+                    lambda: self._store.delete_checkpoints(checkpoints, oldest_base=base), self._log_failure
+                )
             case do.StopSources(drain):
                 for subtask in self._definition.plan.source_subtasks:
                     self._send(subtask, say.StopSources(drain))
@@ -233,6 +242,8 @@ class AttemptDriver:
         checkpoint = message.checkpoint
         if isinstance(self._store.storage, MemoryStorage):
             put_away(self._store.storage, snapshot, message.attachments)
+        if self._bases is not None and checkpoint in {pending.id for pending in self._coordinator.pending}:
+            self._bases.acknowledged(subtask, checkpoint, message.base)
         self._metrics.setdefault(checkpoint, {})[subtask] = metrics
         self.handle(on.Acknowledged(subtask, checkpoint, snapshot, metrics))
 
@@ -258,9 +269,18 @@ class AttemptDriver:
             ),
         )
         completed = self._output.listed_by(acknowledged)
+        self._storing.add(completed.id)
         self._io.submit(lambda: self._store.publish(completed), lambda outcome: self._published(completed, outcome))
 
+    def _no_more_references(self, checkpoint: CheckpointId) -> None:
+        """Other than those that its metadata lists, if that is stored."""
+        if self._bases is not None:
+            self._bases.ended(checkpoint)
+
     def _published(self, completed: CompletedCheckpoint, outcome: Any) -> None:
+        if isinstance(outcome, Published | CertainlyNotStored):
+            self._storing.discard(completed.id)
+            self._no_more_references(completed.id)
         match outcome:
             case Published(path):
                 self.handle(on.MetadataStored(completed.id, path))

@@ -10,21 +10,20 @@ from cutwater.errors import ConfigError, SchemaError
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.watermarks import MAX_WATERMARK, Milliseconds
 from cutwater.functions import KeyedFunction, Timers
-from cutwater.operators.keyed_state import KeyedStateOperator, key_schema, keys_of, opened_store
+from cutwater.operators.keyed_state import KeyedStateOperator, StoreHolder, key_schema, keys_of
 from cutwater.operators.operator import Collector, OperatorContext, OperatorSnapshot
 from cutwater.operators.process import ContextFunction, FunctionInput, several
 from cutwater.operators.timers import TimerQueue
 from cutwater.operators.user_code import user_error
 from cutwater.rows import Row, batch_of, row_of, row_type, rows_of
 from cutwater.schema import SchemaLike
-from cutwater.state.backend import KeyedStateStore
 from cutwater.state.descriptors import bind_states, declared_states
 from cutwater.state.value_types import handing_out
 
 TIMERS_A_STEP = 256
 
 
-class KeyedProcessOperator(ContextFunction):
+class KeyedProcessOperator(ContextFunction, StoreHolder):
     """``k.process(fn, schema)`` and, of two keyed streams, ``k.connect(other).process(fn, schema)``.
 
     Results come in the order of the rows, with the state of the row's key at hand.
@@ -35,7 +34,6 @@ class KeyedProcessOperator(ContextFunction):
     def __init__(self, fn: KeyedFunction, schema: SchemaLike, inputs: Sequence[FunctionInput]) -> None:
         super().__init__(fn, schema, inputs)
         self._key_schema: pa.Schema | None = None
-        self._store: KeyedStateStore | None = None
         self._timers: dict[str, TimerQueue] = {}
 
     @property
@@ -63,9 +61,9 @@ class KeyedProcessOperator(ContextFunction):
 
     def open(self, ctx: OperatorContext) -> None:
         assert self._key_schema is not None, "output_schema comes first, in the driver"
-        self._store = opened_store(ctx)
-        self._states = bind_states(self.fn, self._store, ctx.uid, self._key_schema, ctx.now)
-        self._timers = {kind: TimerQueue(self._store, kind, self._key_schema) for kind in self._timer_kinds()}
+        self._open_store(ctx)
+        self._states = bind_states(self.fn, self.store, ctx.uid, self._key_schema, ctx.now)
+        self._timers = {kind: TimerQueue(self.store, kind, self._key_schema) for kind in self._timer_kinds()}
         super().open(ctx)
         self.context.timers = Timers(self._set_timer)
 
@@ -148,7 +146,6 @@ class KeyedProcessOperator(ContextFunction):
         self._emit(results, out)
 
     def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
-        assert self._store is not None
         time = super().snapshot(checkpoint)
         return OperatorSnapshot(inline=time and time.inline, tables=self._states.freeze(checkpoint))
 
@@ -158,8 +155,7 @@ class KeyedProcessOperator(ContextFunction):
         try:
             super().close()
         finally:
-            if self._store is not None:
-                self._store.close()
+            StoreHolder.close(self)
 
 
 class KeyedReduce(KeyedStateOperator):

@@ -13,8 +13,8 @@ from cutwater.schema import require_columns
 from cutwater.state.backend import KeyedStateStore
 
 
-class KeyedStateOperator(Operator):
-    """Opens its store in ``open``; snapshots are the tables of it, and what ``_inline`` adds."""
+class StoreHolder(Operator):
+    """An operator with a store, which it opens in ``open``."""
 
     _store: KeyedStateStore | None = None
 
@@ -26,13 +26,6 @@ class KeyedStateOperator(Operator):
         assert self._store is not None, "open comes first"
         return self._store
 
-    def _inline(self) -> Json:
-        """Small JSON beside the tables, or a function that gives it on the snapshot thread."""
-        return None
-
-    def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
-        return OperatorSnapshot(inline=self._inline(), tables=self.store.freeze(checkpoint))
-
     def checkpoint_ended(self, checkpoint: CheckpointId, *, completed: bool) -> None:
         if completed:
             self.store.confirm(checkpoint)
@@ -42,6 +35,17 @@ class KeyedStateOperator(Operator):
     def close(self) -> None:
         if self._store is not None:
             self._store.close()
+
+
+class KeyedStateOperator(StoreHolder):
+    """Its snapshots are the tables of the store, and what ``_inline`` adds."""
+
+    def _inline(self) -> Json:
+        """Small JSON beside the tables, or a function that gives it on the snapshot thread."""
+        return None
+
+    def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
+        return OperatorSnapshot(inline=self._inline(), tables=self.store.freeze(checkpoint))
 
 
 def key_schema(schema: pa.Schema, keys: Sequence[str], where: str) -> pa.Schema:

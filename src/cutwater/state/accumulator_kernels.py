@@ -1,4 +1,8 @@
-"""Accumulators: rows of 64-bit words in chunks. Word 0 of a row has a bit for each column that is not null."""
+"""Accumulators: rows of 64-bit words in chunks.
+
+Word 0 of a row has a bit for each column that is not null, and above them the stamp that the row was last written with: a
+snapshot tells by it which rows changed. It stands there because the word is read and written anyway.
+"""
 
 import numpy as np
 import numpy.typing as npt
@@ -21,15 +25,20 @@ FLOAT = 8
 """Added to the merge's number for columns of floats."""
 ADD_FLOAT, MIN_FLOAT, MAX_FLOAT = FLOAT + ADD, FLOAT + MIN, FLOAT + MAX
 AHEAD = 12
-MAX_COLUMNS = 64
+MAX_COLUMNS = 40
 ONE = np.uint64(1)
+COLUMN_BITS = np.uint64((1 << MAX_COLUMNS) - 1)
+STAMP_SHIFT = np.uint64(MAX_COLUMNS)
+STAMPS = 1 << (64 - MAX_COLUMNS)
 
 Words = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
 
 
-@kernel("int64(ro(int32), ro(int64), int64, ro(int64), ro(int64), ro(int64), ro(int64))")
-def update(rows: Rows, chunks: Words, width: int, merges: Words, columns: Words, values: Words, valids: Words) -> int:
+@kernel("int64(ro(int32), ro(int64), int64, ro(int64), ro(int64), ro(int64), ro(int64), int64)")
+def update(
+    rows: Rows, chunks: Words, width: int, merges: Words, columns: Words, values: Words, valids: Words, stamp: int
+) -> int:
     """Let the records join their rows, in order. ``values`` and ``valids`` hold addresses, 0 for none.
 
     Returns -1, or the update whose 64-bit sum overflowed (the table is then half updated and must not be used).
@@ -37,6 +46,7 @@ def update(rows: Rows, chunks: Words, width: int, merges: Words, columns: Words,
     n = len(rows)
     k = len(merges)
     stride = width * 8
+    stamped = np.uint64(stamp) << STAMP_SHIFT
     for i in range(n):
         if i + AHEAD < n:
             later = np.int64(rows[i + AHEAD])
@@ -44,7 +54,7 @@ def update(rows: Rows, chunks: Words, width: int, merges: Words, columns: Words,
         row = np.int64(rows[i])
         base = chunks[row >> CHUNK_BITS] + (row & (CHUNK_ROWS - 1)) * stride
         before = load_word(base)
-        seen = before
+        seen = (before & COLUMN_BITS) | stamped
         for j in range(k):
             if valids[j] != 0 and load_byte(valids[j] + i) == 0:
                 continue
@@ -128,6 +138,20 @@ def read_run(first: int, chunks: Words, width: int, out: Words, seen: npt.NDArra
                 out[column + i] = load_int(base + i * stride + 8 + c * 8)
         done += run
     return common
+
+
+@kernel("int64(ro(int64), int64, int64, int64, int64, rw(int32))")
+def changed(chunks: Words, width: int, first: int, known: int, since: int, out: Rows) -> int:
+    """Of as many rows from ``first`` on as ``out`` has room for, list those with a stamp above ``since``, and all from
+    ``known`` on, which are new; returns how many."""
+    stride = width * 8
+    count = 0
+    for row in range(first, first + len(out)):
+        at = chunks[row >> CHUNK_BITS] + (row & (CHUNK_ROWS - 1)) * stride
+        if row >= known or np.int64(load_word(at) >> STAMP_SHIFT) > since:
+            out[count] = row
+            count += 1
+    return count
 
 
 @kernel("int64(ro(int32), rw(int64), int64, int64, rw(int64))")

@@ -188,6 +188,16 @@ def find(
             slot = (slot + 1) & part_mask[part]
 
 
+@kernel("void(ro(int32), ro(int64), int64, rw(int64))")
+def gather(rows: npt.NDArray[np.int32], chunks: Words, words: int, out: Words) -> None:
+    """The words that ``rows`` have in ``chunks``, one row behind the other."""
+    for i in range(len(rows)):
+        row = np.int64(rows[i])
+        at = chunks[row >> CHUNK_BITS] + (row & (CHUNK_ROWS - 1)) * words * 8
+        for word in range(words):
+            out[i * words + word] = load_int(at + word * 8)
+
+
 @kernel("void(ro(uint64), rw(uint64))")
 def rehash(old: Hashes, new: Hashes) -> None:
     """Move all entries of a part into a larger, empty one."""

@@ -73,12 +73,30 @@ class FrozenKeys:
         if not is_exact(self.schema):
             located = rows_of_chunks(self.located, 2, start, stop)
             return decode(np.ascontiguousarray(located[::2]), self.schema), groups
-        words = unhash_words(hashes)
+        return self._exact(hashes, self.null_row - start), groups
+
+    def some(self, rows: npt.NDArray[np.int32], max_parallelism: int) -> tuple[list[Array], Array]:
+        """The same of any rows, ascending."""
+        hashes = _gathered(rows, self.hashes, 1).view(np.uint64)
+        groups = pa.array(key_groups(hashes, max_parallelism))
+        if not is_exact(self.schema):
+            located = _gathered(rows, self.located, 2)
+            return decode(np.ascontiguousarray(located[::2]), self.schema), groups
+        at = int(np.searchsorted(rows, self.null_row))
+        return self._exact(hashes, at if at < len(rows) and rows[at] == self.null_row else -1), groups
+
+    def _exact(self, hashes: npt.NDArray[np.uint64], null_at: int) -> list[Array]:
         valid = None
-        if start <= self.null_row < stop:
-            valid = np.ones(stop - start, np.bool_)
-            valid[self.null_row - start] = False
-        return [array_of_words(words, self.schema.field(0).type, valid)], groups
+        if 0 <= null_at < len(hashes):
+            valid = np.ones(len(hashes), np.bool_)
+            valid[null_at] = False
+        return [array_of_words(unhash_words(hashes), self.schema.field(0).type, valid)]
+
+
+def _gathered(rows: npt.NDArray[np.int32], chunks: Sequence[npt.NDArray[Any]], words: int) -> npt.NDArray[np.int64]:
+    out = np.empty(len(rows) * words, np.int64)
+    ix.gather(rows, np.array([address(chunk) for chunk in chunks], np.int64), words, out)
+    return out
 
 
 def rows_of_chunks(chunks: Sequence[npt.NDArray[Any]], words: int, start: int, stop: int) -> npt.NDArray[Any]:

@@ -21,6 +21,8 @@ from cutwater.state.snapshots import Snapshots
 from cutwater.state.tables import Column, Merge, Rows, Touched, Update
 
 FROZEN_BATCH_ROWS = 16 * CHUNK_ROWS
+LOOKED_AT_ROWS = 64 * FROZEN_BATCH_ROWS
+"""So that what changed comes in batches of some size, though it be few among many."""
 _EXACT_DECIMALS = decimal.Context(prec=80)
 
 
@@ -47,7 +49,17 @@ class MemoryAggregateTable:
 
     holds_whole_rows = False
 
-    def __init__(self, uid: str, name: str, keys: pa.Schema, columns: Sequence[Column], max_parallelism: int) -> None:
+    def __init__(
+        self,
+        uid: str,
+        name: str,
+        keys: pa.Schema,
+        columns: Sequence[Column],
+        max_parallelism: int,
+        *,
+        stamp: int = 0,
+    ) -> None:
+        """``stamp``: what rows that are written from now on are marked with; 0 where nobody asks what changed."""
         for field in keys:
             check_key_type(field.name, field.type)
         stored = [*keys.names, *(column.name for column in columns), KEY_GROUP_COLUMN]
@@ -67,6 +79,7 @@ class MemoryAggregateTable:
         self._objects = {c: ObjectChunks() for c in range(len(columns)) if c not in self._word_of}
         self._written = np.zeros(16, np.int64)
         self._snapshots = Snapshots()
+        self.stamp = stamp
 
     def __len__(self) -> int:
         return len(self._index)
@@ -140,7 +153,7 @@ class MemoryAggregateTable:
                 chunks.replace(chunk)
 
     def _update_words(self, rows: Rows, updates: Sequence[Update]) -> None:
-        if not updates:
+        if not updates and not self.stamp:
             return
         merges, columns, values, valids = (np.zeros(len(updates), np.int64) for _ in range(4))
         alive: list[Any] = []  # the arrays behind the addresses
@@ -158,7 +171,7 @@ class MemoryAggregateTable:
                 merges[j] += ak.FLOAT if is_float else 0
                 values[j] = address(words)
                 alive.append(words)
-        overflow = ak.update(rows, self._words.addresses, self._width, merges, columns, values, valids)
+        overflow = ak.update(rows, self._words.addresses, self._width, merges, columns, values, valids, self.stamp)
         if overflow >= 0:
             name = self._columns[updates[overflow].column].name
             raise DataError(
@@ -258,6 +271,18 @@ class FrozenAggregates:
         keys, groups = self.keys.part(start, stop, self.max_parallelism)
         values = _read(range(start, stop), self.columns, self.addresses, self.word_of, self.objects)
         return pa.RecordBatch.from_arrays([*keys, *values, groups], schema=self.schema)
+
+    def changed(self, since: int, known: int) -> Iterator[pa.RecordBatch]:
+        """Rows with a stamp above ``since``, and all but the first ``known``."""
+        for start in range(0, self.keys.rows, LOOKED_AT_ROWS):
+            out = np.empty(min(LOOKED_AT_ROWS, self.keys.rows - start), np.int32)
+            width = 1 + len(self.word_of)
+            rows = out[: ak.changed(self.addresses, width, start, known, since, out)]
+            for at in range(0, len(rows), FROZEN_BATCH_ROWS):
+                part = rows[at : at + FROZEN_BATCH_ROWS]
+                keys, groups = self.keys.some(part, self.max_parallelism)
+                values = _read(part, self.columns, self.addresses, self.word_of, self.objects)
+                yield pa.RecordBatch.from_arrays([*keys, *values, groups], schema=self.schema)
 
     def release(self) -> None:
         self.snapshots.release(self.epoch, lambda: self.live.take_back(self.words))

@@ -5,20 +5,21 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from cutwater.flow.partitioning import by_number
-from cutwater.state.appended_rows import AppendedRows, FrozenBuckets
-from cutwater.state.frozen import KEY_GROUP_COLUMN, FrozenTable
+from cutwater.state.appended_rows import AppendedRows, BucketChanges
+from cutwater.state.frozen import KEY_GROUP_COLUMN
 
 
-class MemoryBuckets:
-    """Implements ``BucketTable``."""
+class MemoryBuckets(BucketChanges):
+    """Implements ``BucketTable`` and ``TrackedTable``."""
 
     holds_whole_rows = True
 
     def __init__(self, name: str, schema: pa.Schema, keys: Sequence[str], bucket: str, max_parallelism: int) -> None:
+        super().__init__()
         self.name = name
         self._schema = schema
-        self._bucket = bucket
-        self._max_parallelism = max_parallelism
+        self.bucket_column = bucket
+        self.max_parallelism = max_parallelism
         self._of: dict[int, AppendedRows] = {}
         self.key_columns = tuple(keys)
         self.stored_schema = pa.schema([*schema, pa.field(bucket, pa.int64()), pa.field(KEY_GROUP_COLUMN, pa.int32())])
@@ -35,12 +36,12 @@ class MemoryBuckets:
     def drop(self, bucket: int) -> None:
         self._of.pop(bucket, None)
 
-    def freeze(self) -> FrozenTable:
-        parts = tuple((bucket, tuple(rows.chunks)) for bucket, rows in self._of.items())
-        return FrozenBuckets(self.name, self.stored_schema, self.key_columns, self._max_parallelism, parts)
+    def appended(self) -> Iterable[tuple[int, AppendedRows]]:
+        return self._of.items()
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         for batch in batches:
             rows = batch.select(self._schema.names).cast(self._schema)
-            for bucket, part in by_number(rows, batch.column(self._bucket).to_numpy()):
+            for bucket, part in by_number(rows, batch.column(self.bucket_column).to_numpy()):
                 self.add(bucket, part)
+                self._note_restored(bucket, self._of[bucket])

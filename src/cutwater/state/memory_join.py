@@ -9,38 +9,41 @@ import pyarrow as pa
 from cutwater.flow.event_time import Times
 from cutwater.flow.partitioning import by_number
 from cutwater.state import chain_kernels as chains
-from cutwater.state.appended_rows import AppendedRows, FrozenBuckets, no_rows
-from cutwater.state.frozen import KEY_GROUP_COLUMN, FrozenTable
+from cutwater.state.appended_rows import AppendedRows, BucketChanges, no_rows
+from cutwater.state.frozen import KEY_GROUP_COLUMN
 from cutwater.state.key_index import KeyIndex
 from cutwater.state.tables import JoinSide
 
 FIRST_KEYS = 64
 
 
-class MemoryJoinSide:
+class MemoryJoinSide(BucketChanges):
     """One side as a table of the store: what is frozen and restored. Implements what ``MemoryStore`` asks of its tables."""
 
     holds_whole_rows = True
 
     def __init__(self, join: "MemoryJoin", side: int, name: str) -> None:
+        super().__init__()
         self.name = name
         self._join = join
         self._side = side
+        self.bucket_column = join.bucket
+        self.max_parallelism = join.max_parallelism
         self._schema = join.sides[side].schema
         self.key_columns = join.sides[side].keys
         self.stored_schema = pa.schema(
             [*self._schema, pa.field(join.bucket, pa.int64()), pa.field(KEY_GROUP_COLUMN, pa.int32())]
         )
 
-    def freeze(self) -> FrozenTable:
-        parts = [(number, tuple(bucket.sides[self._side].rows.chunks)) for number, bucket in self._join.of.items()]
-        return FrozenBuckets(self.name, self.stored_schema, self.key_columns, self._join.max_parallelism, tuple(parts))
+    def appended(self) -> Iterable[tuple[int, AppendedRows]]:
+        return ((number, bucket.sides[self._side].rows) for number, bucket in self._join.of.items())
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         for batch in batches:
             rows = batch.select(self._schema.names).cast(self._schema)
             for bucket, part in by_number(rows, batch.column(self._join.bucket).to_numpy()):
                 self._join.add(self._side, bucket, part)
+                self._note_restored(bucket, self._join.of[bucket].sides[self._side].rows)
 
 
 class MemoryJoin:

@@ -1,7 +1,8 @@
 """The table of the Memory backend for windows: partial rows by pane, merged by key."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -9,8 +10,8 @@ import pyarrow as pa
 from cutwater.flow.hashing import hash_arrays, key_groups
 from cutwater.flow.partitioning import by_number
 from cutwater.state.encoded_keys import plain
-from cutwater.state.frozen import KEY_GROUP_COLUMN, FrozenTable
-from cutwater.state.memory_aggregates import MemoryAggregateTable
+from cutwater.state.frozen import KEY_GROUP_COLUMN
+from cutwater.state.memory_aggregates import FrozenAggregates, MemoryAggregateTable
 from cutwater.state.tables import Column, Merge, Update
 
 PROMOTED_ROWS = 4096
@@ -18,6 +19,9 @@ PROMOTED_ROWS = 4096
 
 MOST_BATCHES = 32
 """Beyond it they are joined: what a batch costs whatever its size would outgrow its rows."""
+
+
+_serials = itertools.count()
 
 
 class MemoryPanes:
@@ -42,6 +46,8 @@ class MemoryPanes:
         self._columns = tuple(columns)
         self._max_parallelism = max_parallelism
         self._of: dict[int, _Pane] = {}
+        self._stamp = 0
+        """What panes and rows that are written from now on are marked with; 0 where nobody asks what changed."""
         fields = [column.field for column, _ in self._columns]
         self.partial_schema = pa.schema([*self._keys, *fields])
         self.stored_schema = pa.schema(
@@ -52,7 +58,10 @@ class MemoryPanes:
         return self._of.keys()
 
     def merge(self, pane: int, partial: pa.RecordBatch) -> None:
-        kept = self._of.setdefault(pane, _Pane())
+        kept = self._of.get(pane)
+        if kept is None:
+            kept = self._of[pane] = _Pane(next(_serials))
+        kept.stamp = self._stamp
         if kept.table is None:
             kept.rows.append(partial)
             kept.count += partial.num_rows
@@ -77,9 +86,11 @@ class MemoryPanes:
     def drop(self, pane: int) -> None:
         self._of.pop(pane, None)
 
-    def freeze(self) -> FrozenTable:
+    def freeze(self) -> "FrozenPanes":
         parts = [
-            _FrozenPane(pane, tuple(kept.rows), None if kept.table is None else kept.table.freeze())
+            _FrozenPane(
+                pane, kept.serial, kept.stamp, tuple(kept.rows), None if kept.table is None else kept.table.freeze()
+            )
             for pane, kept in self._of.items()
         ]
         return FrozenPanes(self.name, self.stored_schema, len(self._keys), self._max_parallelism, tuple(parts))
@@ -95,13 +106,16 @@ class MemoryPanes:
 
     def _merged(self, rows: Iterable[pa.RecordBatch]) -> MemoryAggregateTable:
         columns = [column for column, _ in self._columns]
-        table = MemoryAggregateTable(self._uid, self.name, self._keys, columns, self._max_parallelism)
+        table = MemoryAggregateTable(
+            self._uid, self.name, self._keys, columns, self._max_parallelism, stamp=self._stamp
+        )
         for batch in rows:
             self._add(table, batch)
         return table
 
     def _add(self, table: MemoryAggregateTable, partial: pa.RecordBatch) -> None:
         width = len(self._keys)
+        table.stamp = self._stamp
         touched = table.locate(partial.select(list(range(width))))
         table.update(
             touched, [Update(i, merge, partial.column(width + i)) for i, (_, merge) in enumerate(self._columns)]
@@ -118,21 +132,23 @@ class MemoryPanes:
 
 @dataclass(slots=True)
 class _Pane:
-    """Either ``rows`` as they came (never changed), or a ``table`` of them."""
+    """Either ``rows`` as they came (never changed), or a ``table`` of them. No two have the same ``serial``."""
 
-    rows: list[pa.RecordBatch]
-    count: int
-    table: MemoryAggregateTable | None
-
-    def __init__(self) -> None:
-        self.rows, self.count, self.table = [], 0, None
+    serial: int
+    stamp: int = 0
+    """When it was last written."""
+    rows: list[pa.RecordBatch] = field(default_factory=list)
+    count: int = 0
+    table: MemoryAggregateTable | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _FrozenPane:
     pane: int
+    serial: int
+    stamp: int
     rows: tuple[pa.RecordBatch, ...]
-    table: FrozenTable | None
+    table: FrozenAggregates | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +163,30 @@ class FrozenPanes:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for part in self.parts:
-            for batch in part.rows if part.table is None else part.table.batches():
-                columns = batch.columns
-                keys, values = columns[: self.keys], columns[self.keys :]
-                pane = pa.array(np.full(batch.num_rows, part.pane, np.int64))
-                if part.table is None:
-                    groups = key_groups(hash_arrays(keys, batch.num_rows), self.max_parallelism)
-                    values.append(pa.array(groups))
-                yield pa.RecordBatch.from_arrays([*keys, pane, *values], schema=self.schema)
+            yield from self._stored(part, part.rows if part.table is None else part.table.batches())
+
+    def changed(self, since: int, known: Mapping[int, int]) -> Iterator[pa.RecordBatch]:
+        """What was written with a stamp above ``since``, and all of panes that are not ``known`` by their serial. Of a pane
+        that is kept as the rows that came, all rows: they may have been others of the same keys."""
+        for part in self.parts:
+            if part.stamp <= since and known.get(part.pane) == part.serial:
+                continue
+            if part.table is None:
+                yield from self._stored(part, part.rows)
+            elif known.get(part.pane) == part.serial:
+                yield from self._stored(part, part.table.changed(since, part.table.keys.rows))
+            else:
+                yield from self._stored(part, part.table.batches())
+
+    def _stored(self, part: _FrozenPane, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            columns = batch.columns
+            keys, values = columns[: self.keys], columns[self.keys :]
+            pane = pa.array(np.full(batch.num_rows, part.pane, np.int64))
+            if part.table is None:
+                groups = key_groups(hash_arrays(keys, batch.num_rows), self.max_parallelism)
+                values.append(pa.array(groups))
+            yield pa.RecordBatch.from_arrays([*keys, pane, *values], schema=self.schema)
 
     def release(self) -> None:
         for part in self.parts:

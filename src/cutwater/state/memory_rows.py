@@ -48,10 +48,13 @@ class MemoryRowTable(LayeredRows):
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Put rows back as a frozen table gave them."""
+        self._top.update(self._restored_items(batches))
+
+    def _restored_items(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, Any]]:
+        *names, value, _ = self.stored_schema.names
         for batch in batches:
-            *names, value, _ = self.stored_schema.names
             keys = self._form.keys_of([batch.column(name) for name in names])
-            self._top.update(zip(keys, values_of(batch.column(value)), strict=True))
+            yield from zip(keys, values_of(batch.column(value)), strict=True)
 
     def tend(self) -> None:
         """Merge a bounded part of the oldest layer that is not the base into the base."""

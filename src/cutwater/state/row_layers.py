@@ -97,6 +97,12 @@ class RowForm:
             [*arrays, self._array(values, types[-2]), pa.array(groups)], schema=self.schema
         )
 
+    def gone(self, keys: list[Any]) -> pa.RecordBatch:
+        """Rows that say of these keys that they have no value any more (``state/changes.py``)."""
+        there = self.batch(keys, [None] * len(keys))
+        groups = there.column(KEY_GROUP_COLUMN).to_numpy()
+        return there.set_column(there.num_columns - 1, self.schema.field(KEY_GROUP_COLUMN), pa.array(~groups))
+
     def keys_of(self, columns: Sequence[Array]) -> list[Any]:
         """Key columns as the keys that functions know."""
         keys = [key_values_of(column) for column in columns]

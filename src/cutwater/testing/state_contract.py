@@ -19,6 +19,11 @@ from cutwater.state.backend import KeyedStateStore, StateBackend
 from cutwater.state.frozen import KEY_GROUP_COLUMN, FrozenTable
 from cutwater.state.tables import Column, JoinSide, Merge, Update
 from cutwater.testing.contract_tables import KINDS, Kind, keys_of_every_type, values_of_every_type
+from cutwater.testing.increment_contract import (
+    a_checkpoint_with_no_new_input_stores_nothing,
+    increments_add_up_whatever_completes_and_whenever_that_is_heard,
+    increments_are_read_at_any_parallelism,
+)
 
 MAX_PARALLELISM = 128
 ALL_GROUPS = KeyGroupRange(0, MAX_PARALLELISM - 1)
@@ -357,4 +362,7 @@ STATE_CHECKS: tuple[Check, ...] = (
     a_snapshot_without_new_input_equals_the_restored_one,
     what_does_not_fit_is_refused,
     joins_find_rows_in_the_order_of_arrival,
+    increments_add_up_whatever_completes_and_whenever_that_is_heard,
+    increments_are_read_at_any_parallelism,
+    a_checkpoint_with_no_new_input_stores_nothing,
 )

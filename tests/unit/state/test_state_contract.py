@@ -10,19 +10,30 @@ import pyarrow as pa
 import pytest
 
 import cutwater as cw
+from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state.frozen import FrozenTable
-from cutwater.state.memory import MemoryStore
+from cutwater.state.memory import IncrementalMemoryStore, MemoryStore
+from cutwater.state.memory_increments import Increments
 from cutwater.state.memory_join import MemoryJoin
 from cutwater.state.memory_panes import MemoryPanes
 from cutwater.state.memory_rows import MemoryRowTable
+from cutwater.state.tracked_aggregates import TrackedAggregateTable
+from cutwater.state.tracked_panes import TrackedPanes
+from cutwater.state.tracked_rows import TrackedRowTable
 from cutwater.testing import STATE_CHECKS, check_state_backend
+from cutwater.testing.increment_contract import increments_add_up_whatever_completes_and_whenever_that_is_heard
 from cutwater.testing.state_contract import Check
 
 
 @pytest.mark.parametrize("check", STATE_CHECKS, ids=lambda check: check.__name__)
 def test_memory(check: Check) -> None:
     check(cw.Memory())
+
+
+@pytest.mark.parametrize("check", STATE_CHECKS, ids=lambda check: check.__name__)
+def test_incremental_memory(check: Check) -> None:
+    check(cw.Memory(incremental=True))
 
 
 @pytest.mark.parametrize("incremental", [False, True], ids=["full", "incremental"])
@@ -154,6 +165,73 @@ def test_a_backend_that_breaks_the_contract_is_found(store: Any, says: str) -> N
     with pytest.raises(AssertionError) as found:
         check_state_backend(Broken(store))
     assert re.search(says, str(found.value))
+
+
+class BuildsOnWhatFailed(Increments):
+    """On the last freeze, whether it was confirmed or not."""
+
+    def freeze(self, checkpoint: CheckpointId, tables: Any, frozen: Any) -> list[FrozenTable]:
+        self._base = next(reversed(self._marks), None)
+        return super().freeze(checkpoint, tables, frozen)
+
+
+class ForgetsThatItWasResumed(Increments):
+    """What was restored is taken for new and for old at once: changes are told since nothing."""
+
+    def _since(self, name: str, table: Any) -> Any:
+        return table.mark() if self._base == self._resumed is not None else super()._since(name, table)
+
+
+class ForgetsTheDeleted(TrackedRowTable):
+    def delete(self, key: Any) -> None:
+        super().delete(key)
+        self._top.pop(key, None)
+
+
+class KeepsDroppedPanes(TrackedPanes):
+    def changes(self, since: Any, frozen: FrozenTable) -> Any:
+        return super().changes(since._replace(serials={}), frozen)
+
+
+class KnowsOnlyNewRows(TrackedAggregateTable):
+    def changes(self, since: Any, frozen: FrozenTable) -> Any:
+        return super().changes(since._replace(stamp=self._now), frozen)
+
+
+def with_increments(increments: type[Increments]) -> Callable[..., MemoryStore]:
+    def opened(*arguments: Any) -> MemoryStore:
+        store = IncrementalMemoryStore(*arguments)
+        store._increments = increments()
+        return store
+
+    return opened
+
+
+def with_table(method: str, table: Any) -> Callable[..., MemoryStore]:
+    class Store(IncrementalMemoryStore):
+        def _open(self, *arguments: Any) -> Any:
+            made = table(self._uid, *arguments, self._max_parallelism)
+            self._add(made)
+            return made
+
+    setattr(Store, method, Store._open)
+    return Store
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        with_increments(BuildsOnWhatFailed),
+        with_increments(ForgetsThatItWasResumed),
+        with_table("rows", ForgetsTheDeleted),
+        with_table("panes", KeepsDroppedPanes),
+        with_table("aggregates", KnowsOnlyNewRows),
+    ],
+    ids=["unconfirmed", "resumed", "deleted", "dropped", "changed"],
+)
+def test_increments_that_do_not_add_up_are_found(store: Any) -> None:
+    with pytest.raises((AssertionError, KeyError)):
+        increments_add_up_whatever_completes_and_whenever_that_is_heard(Broken(store, incremental=True))
 
 
 def test_the_keys_of_a_row_may_stand_in_any_order_among_its_columns_but_must_stay_the_keys() -> None:

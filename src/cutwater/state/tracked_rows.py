@@ -1,0 +1,110 @@
+"""The table of row functions in the Memory backend that knows which of its keys changed."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from cutwater.state.changes import Header, with_header
+from cutwater.state.frozen import FrozenTable, TableRows
+from cutwater.state.memory_rows import MERGE_STEP, MemoryRowTable
+from cutwater.state.row_layers import FROZEN_BATCH_ROWS, GONE, Layer, RowForm
+
+KEPT_CHANGES = 100_000
+"""So many are remembered in any case, however few keys there are."""
+
+Seal = int
+RESTORED: Seal = 0
+
+
+class TrackedRowTable(MemoryRowTable):
+    """Implements ``TrackedTable``: what changed between two freezes is the layer that was on top then.
+
+    So layers are not emptied when they are merged into the base, and the top is never merged. A read looks below the top
+    more often for it, and a value is copied once in a checkpoint before it is changed in place.
+    """
+
+    def __init__(self, uid: str, name: str, keys: pa.Schema, value: pa.DataType, max_parallelism: int) -> None:
+        super().__init__(uid, name, keys, value, max_parallelism)
+        self._base: Layer = {}
+        self._below = (self._base,)
+        self._seals = RESTORED
+        self._changed: list[tuple[Seal, Layer]] = []
+        self._known_since = RESTORED
+        self._merging: Iterator[tuple[Any, Any]] | None = None
+
+    def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._base.update(self._restored_items(batches))
+
+    def restored_mark(self) -> Seal:
+        return RESTORED
+
+    def freeze(self) -> FrozenTable:
+        if self._top:
+            self._changed.append((self._seals + 1, self._top))
+        return super().freeze()
+
+    def mark(self) -> Seal:
+        self._seals += 1
+        if sum(len(layer) for _, layer in self._changed) > KEPT_CHANGES + len(self._base) // 2:
+            # No checkpoint completes. They would be more than is worth storing beside a base.
+            self._changed.clear()
+            self._known_since = self._seals
+        return self._seals
+
+    def changes(self, since: Seal, frozen: FrozenTable) -> TableRows | None:
+        if since < self._known_since:
+            return None
+        layers = tuple(layer for seal, layer in reversed(self._changed) if seal > since)
+        header = Header(identity=self.key_columns)
+        return ChangedRows(self._form, with_header(self.stored_schema, header), layers)
+
+    def forget(self, before: Seal) -> None:
+        self._changed = [(seal, layer) for seal, layer in self._changed if seal > before]
+
+    def tend(self) -> None:
+        if len(self._below) == 1 or self._snapshots.latest:
+            return
+        above = self._below[-2]
+        if self._merging is None:
+            self._merging = iter(above.items())
+        step = MERGE_STEP + len(above) // 16
+        merged = 0
+        for key, value in islice(self._merging, step):
+            if value is GONE:
+                self._base.pop(key, None)
+            else:
+                self._base[key] = value
+            merged += 1
+        if merged < step:
+            self._below = (*self._below[:-2], self._base)
+            self._merging = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRows:
+    """Implements ``TableRows``: of each key the newest value, or that it is gone."""
+
+    form: RowForm
+    schema: pa.Schema
+    layers: tuple[Layer, ...]
+
+    @property
+    def name(self) -> str:
+        return self.form.name
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        newest = (
+            (key, value)
+            for depth, layer in enumerate(self.layers)
+            for key, value in layer.items()
+            if not any(key in newer for newer in self.layers[:depth])
+        )
+        while part := list(islice(newest, FROZEN_BATCH_ROWS)):
+            there = [(key, value) for key, value in part if value is not GONE]
+            gone = [key for key, value in part if value is GONE]
+            yield from self.form.batches(there)
+            if gone:
+                yield self.form.gone(gone)
