@@ -9,7 +9,7 @@ import pytest
 
 import cutwater as cw
 from cutwater.checkpoint.file_storage import FileStorage
-from cutwater.state import memory_panes, tracked_aggregates, tracked_rows
+from cutwater.state import memory_panes, tracked_rows
 from cutwater.state.memory_increments import MOST_CHANGES, can_grow
 from cutwater.state.stored import Form, StoredFile, StoredTable
 from cutwater.state.tables import Column, JoinSide, Merge, Update
@@ -60,23 +60,6 @@ def test_keys_that_were_only_asked_for_are_stored_too() -> None:
     table.update(table.locate(pa.record_batch([pa.array([1])], schema=KEYS)), [Update(0, Merge.LAST, pa.array(["b"]))])
     table.locate(pa.record_batch([pa.array([2])], schema=KEYS))
     assert job.rows(job.checkpoint(), ("k", "text")) == {1: "b", 2: None}
-
-
-def test_stamps_begin_anew_with_a_base(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracked_aggregates, "STAMPS", 4)
-    job = Job(opened())
-    table = job.store.aggregates("n", KEYS, COUNT)
-    model = dict.fromkeys(range(100), 0)
-    lengths = []
-    for step in range(12):
-        changed = range(100) if step == 0 else [step, 50]
-        count(table, changed)
-        for key in changed:
-            model[key] += 1
-        stored = job.checkpoint()
-        lengths.append(len(stored.files))
-        assert job.rows(stored) == model
-    assert lengths == [1, 2, 3, 1, 2, 3] * 2
 
 
 @pytest.mark.parametrize("promoted", [0, 3])

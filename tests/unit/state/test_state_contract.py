@@ -195,7 +195,7 @@ class KeepsDroppedPanes(TrackedPanes):
 
 class KnowsOnlyNewRows(TrackedAggregateTable):
     def changes(self, since: Any, frozen: FrozenTable) -> Any:
-        return super().changes(since._replace(stamp=self._now), frozen)
+        return super().changes(since._replace(stamp=self.stamp), frozen)
 
 
 def with_increments(increments: type[Increments]) -> Callable[..., MemoryStore]:
