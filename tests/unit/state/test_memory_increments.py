@@ -10,6 +10,7 @@ import pytest
 import cutwater as cw
 from cutwater.checkpoint.file_storage import FileStorage
 from cutwater.state import memory_panes, tracked_aggregates, tracked_rows
+from cutwater.state.expiry import with_expiry, without_expired
 from cutwater.state.memory_increments import MOST_CHANGES, can_grow
 from cutwater.state.stored import Form, StoredFile, StoredTable
 from cutwater.state.tables import Column, JoinSide, Merge, Update
@@ -203,3 +204,28 @@ def test_a_million_keys_of_100_bytes_of_which_1_percent_changed_store_less_than_
     store.restore("n", job.restored(increment).batches("n"))
     assert len(again.table) == 1_000_000
     assert np.bincount(again.counts(np.arange(1_000_000))).tolist() == [0, 990_000, 10_000]
+
+
+def test_what_expired_is_not_in_an_increment_and_hides_what_was_stored_of_it_before() -> None:
+    """Also if the clock went back in between, so that the older value would still be alive."""
+    job = Job(opened())
+    table = job.store.rows("seen", KEYS, pa.list_(with_expiry(pa.string())))
+
+    def entry(text: str, expires_at: int) -> dict[str, Any]:
+        return {"value": text, "expires_at": expires_at}
+
+    def at(now: int) -> dict[Any, Any]:
+        stored = job.checkpoint(seen_through=lambda frozen: without_expired(frozen, now))
+        rows = job.rows(stored, ("k", "seen"))
+        return {key: [each["value"] for each in values] for key, values in rows.items()}
+
+    table.put(1, [entry("a", 1000), entry("b", 2000)])
+    table.put(2, [entry("long", 9000)])
+    table.put(3, [entry("kept", 9000)])
+    assert at(500) == {1: ["a", "b"], 2: ["long"], 3: ["kept"]}
+    table.put(1, [entry("a", 1000), entry("b", 2000), entry("c", 3000)])
+    table.put(2, [entry("short", 1500)])
+    assert at(1200) == {1: ["b", "c"], 2: ["short"], 3: ["kept"]}
+    table.put(2, [entry("shorter", 1300)])
+    table.delete(1)
+    assert at(1400) == {3: ["kept"]}
