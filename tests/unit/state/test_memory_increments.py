@@ -1,5 +1,6 @@
 """What the Memory backend stores when it stores what changed: no more than that, and for how long."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,33 @@ def test_rows_are_merged_in_steps_and_stay_known_as_changed(monkeypatch: pytest.
         stored = job.checkpoint(completes=step % 3 != 1)
         assert job.rows(stored) == model
         assert dict(table.items()) == model
+
+
+def test_what_many_rows_were_is_let_go_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracked_rows, "MERGE_STEP", 5)
+    job = Job(opened())
+    table = job.store.rows("n", KEYS, pa.int64())
+    for key in range(300):
+        table.put(key, 0)
+    table.delete(7)
+    assert 7 not in table._top, "nothing is stored of it"
+    first = table._top
+    job.checkpoint()
+    job.store.tend()
+    assert table._base is first, "the first layer is the base: nothing is copied"
+    for key in range(200):
+        table.put(key, 1)
+    second = table._top
+    job.checkpoint()
+    sizes = [len(second)]
+    for _ in range(200):
+        job.store.tend()
+        sizes.append(len(second))
+    assert max(before - after for before, after in pairwise(sizes)) <= 5 + 200 // 16
+    assert (sizes[-1], table._unneeded, table._below) == (0, [], (first,))
+    wanted = {key: int(key < 200) for key in range(300)}
+    assert dict(table.items()) == wanted
+    assert job.rows(job.checkpoint()) == wanted
 
 
 def test_changes_of_rows_are_not_kept_for_ever_when_no_checkpoint_completes(monkeypatch: pytest.MonkeyPatch) -> None:
