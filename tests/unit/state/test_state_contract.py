@@ -210,15 +210,8 @@ def with_increments(increments: type[Increments]) -> Callable[..., MemoryStore]:
     return opened
 
 
-def with_table(method: str, table: Any) -> Callable[..., MemoryStore]:
-    class Store(IncrementalMemoryStore):
-        def _open(self, *arguments: Any) -> Any:
-            made = table(self._uid, *arguments, self._max_parallelism)
-            self._add(made)
-            return made
-
-    setattr(Store, method, Store._open)
-    return Store
+def with_table(kind: str, table: Any) -> Callable[..., MemoryStore]:
+    return type("Store", (IncrementalMemoryStore,), {f"_{kind}": table})
 
 
 @pytest.mark.parametrize(
