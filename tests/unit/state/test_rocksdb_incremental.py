@@ -266,9 +266,8 @@ def test_a_million_keys_of_100_bytes_of_which_1_percent_changed_store_less_than_
     store = job.resume()
     again = ManyKeys(store)
     assert len(again.table) == 1_000_000
-    assert (
-        np.bincount(again.counts(np.arange(100_000))).tolist() == np.bincount(many.counts(np.arange(100_000))).tolist()
-    )
+    assert (again.counts(np.arange(100_000)) == counts).all()
+    assert counts.sum() > 100_000
     store.close()
 
 
