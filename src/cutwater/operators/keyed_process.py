@@ -80,11 +80,14 @@ class KeyedProcessOperator(ContextFunction, StoreHolder):
             self._process_broadcast(batch, port, out)
             return
         process, ctx, states = getattr(self.fn, own.method), self.context, self._states
+        assert self._store is not None
+        keys = list(keys_of(batch, own.keys))
+        self._store.expect(keys)
         results: list[Any] = []
         extend = results.extend
         row: Row | None = None
         try:
-            for key, ctx.timestamp, row in zip(keys_of(batch, own.keys), self._times_of(batch, port), rows_of(batch)):  # noqa: B905
+            for key, ctx.timestamp, row in zip(keys, self._times_of(batch, port), rows_of(batch)):  # noqa: B905
                 states.key = ctx.key = key
                 found = process(row, ctx)
                 if type(found) is GeneratorType:
@@ -190,7 +193,9 @@ class KeyedReduce(KeyedStateOperator):
         latest: dict[Any, int] = {}
         results: list[Row] = []
         row: Row
-        for at, (key, row) in enumerate(zip(keys_of(batch, self.keys), rows_of(batch), strict=True)):
+        keys = list(keys_of(batch, self.keys))
+        self.store.expect(keys)
+        for at, (key, row) in enumerate(zip(keys, rows_of(batch), strict=True)):
             old = reduced[key] if key in reduced else read(key)
             if old is None:
                 new = row

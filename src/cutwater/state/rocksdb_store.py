@@ -124,6 +124,11 @@ class RocksDBStore(TableStore[Table]):
         self._lineage = tables[0].details[LINEAGE]
         return self._resumed.keys()
 
+    def expect(self, keys: Sequence[Any]) -> None:
+        for table in self._tables.values():
+            if isinstance(table, RocksDBRowTable):
+                table.expect(keys)
+
     def tend(self) -> None:
         for table in self._tables.values():
             if isinstance(table, RocksDBRowTable):
