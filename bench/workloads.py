@@ -108,6 +108,37 @@ W1 = Workload(
     ),
 )
 
+_FLINK_ON_ROCKSDB = ("--backend", "rocksdb", "--incremental")
+
+W1_ROCKSDB = Workload(
+    "W1-rocksdb",
+    "the same on RocksDB, incremental",
+    (
+        Contestant(
+            "Cutwater, RocksDB",
+            "ours",
+            ("bench.ours.w1", "--backend", "rocksdb-incremental", "--n", "20000000"),
+            _OURS_QUICK_W1,
+            "one update per key and batch",
+        ),
+        Contestant(
+            "Flink SQL, RocksDB",
+            "flink",
+            (FLINK, "w1-sql", "--n", "2000000", "--reps", "1", "--warmup", "1", "--ckpt", "1s", *_FLINK_ON_ROCKSDB),
+            ("--n", "300000"),
+            "one update per record",
+        ),
+        Contestant(
+            "Spark SS, RocksDB",
+            "spark",
+            (SPARK, "w1", "--store", "rocksdb", "--batches", "5", "--skip", "4"),
+            _SPARK_QUICK_W1,
+            "one update per key and micro-batch; commits with each batch, not every second",
+        ),
+    ),
+    (Figure("throughput", "rec/s", RATE, Better.HIGHER, TimesBestPeer(4), TimesBestPeer(15)),),
+)
+
 W2 = Workload(
     "W2",
     "word count in event-time windows of 5 s, lines of 10 words out of 10,000",
@@ -174,6 +205,37 @@ W4 = Workload(
     ),
     (
         Figure("end to end", "ms", ("e2e_ms",), Better.LOWER, TimesBestPeer(4), TimesBestPeer(10)),
+        Figure("synchronous part", "ms", ("sync_ms",), Better.LOWER, Bound(10.0), Bound(2.0)),
+    ),
+)
+
+_OURS_W4_FEW = ("bench.ours.w4", "--one-in", "100")
+
+W4_INCREMENTAL = Workload(
+    "W4-incremental",
+    "an incremental checkpoint of the same state, records coming to 1 % of the keys",
+    (
+        Contestant(
+            "Cutwater, RocksDB",
+            "ours",
+            (*_OURS_W4_FEW, "--backend", "rocksdb-incremental"),
+            ("--seconds", "4", "--keys", "100000"),
+        ),
+        Contestant(
+            "Cutwater, Memory",
+            "ours",
+            (*_OURS_W4_FEW, "--backend", "memory-incremental"),
+            ("--seconds", "4", "--keys", "100000"),
+        ),
+        Contestant(
+            "Flink SQL, RocksDB",
+            "flink",
+            (FLINK, "w4", "--ckpt", "2s", "--one-in", "100", "--seconds", "60", "--skip", "40", *_FLINK_ON_ROCKSDB),
+            ("--seconds", "15", "--skip", "8", "--keys", "100000"),
+        ),
+    ),
+    (
+        Figure("end to end", "ms", ("e2e_ms",), Better.LOWER, TimesBestPeer(2), TimesBestPeer(5)),
         Figure("synchronous part", "ms", ("sync_ms",), Better.LOWER, Bound(10.0), Bound(2.0)),
     ),
 )
@@ -269,4 +331,4 @@ W6 = Workload(
     ),
 )
 
-WORKLOADS = {workload.id: workload for workload in (W1, W2, W3, W4, PAUSE, W5, W6)}
+WORKLOADS = {workload.id: workload for workload in (W1, W1_ROCKSDB, W2, W3, W4, W4_INCREMENTAL, PAUSE, W5, W6)}

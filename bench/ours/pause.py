@@ -122,7 +122,7 @@ def main() -> None:
     emit(
         "pause",
         "cutwater",
-        f"memory parallelism={wanted.parallelism}" + (" stop-the-world" if wanted.stop_the_world else ""),
+        f"{wanted.backend} parallelism={wanted.parallelism}" + (" stop-the-world" if wanted.stop_the_world else ""),
         pairs=wanted.pairs,
         window_s=wanted.window,
         rec_per_s=int(statistics.mean(rates[window] for window in with_checkpoints)),

@@ -3,7 +3,7 @@
 import argparse
 import statistics
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,11 +35,20 @@ def scratch_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
+BACKENDS: Mapping[str, cw.StateBackend] = {
+    "memory": cw.Memory(),
+    "memory-incremental": cw.Memory(incremental=True),
+    "rocksdb": cw.RocksDB(),
+    "rocksdb-incremental": cw.RocksDB(incremental=True),
+}
+
+
 def arguments(description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parallelism", type=int, default=2)
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--checkpoints", default="1s", help="the interval, or 'off'")
+    parser.add_argument("--backend", choices=BACKENDS, default="memory")
     return parser
 
 
@@ -71,6 +80,7 @@ def environment(
         spark=spark,
         parallelism=wanted.parallelism,
         checkpointing=checkpointing,
+        state_backend=BACKENDS[wanted.backend],
         restart=cw.fixed_delay(attempts=3, delay="10ms"),
     )
 
@@ -80,4 +90,4 @@ def spread_over_keys(keys: int) -> pl.Expr:
 
 
 def variant(wanted: argparse.Namespace) -> str:
-    return f"memory checkpoints={wanted.checkpoints} parallelism={wanted.parallelism}"
+    return f"{wanted.backend} checkpoints={wanted.checkpoints} parallelism={wanted.parallelism}"

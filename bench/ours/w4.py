@@ -1,7 +1,7 @@
 """W4: how long a checkpoint of a million keys takes, of about 100 bytes each: count, sum and the largest of texts of 80 letters.
 
 Records come at a steady rate, below what the job could take, and a checkpoint is asked for every other second once all keys are
-there. As for the peers: the median of those that completed.
+there. As for the peers: the median of those that completed. With `--one-in N` records then come to every N-th key only.
 """
 
 import statistics
@@ -15,9 +15,11 @@ from bench.peers.measure import emit
 from cutwater.checkpoint.statistics import CheckpointStatus
 
 
-def wide_totals(env: cw.Environment, keys: int, rate: int) -> None:
+def wide_totals(env: cw.Environment, keys: int, rate: int, one_in: int) -> None:
     numbers = env.read(cw.sequence(None, rate=rate), uid="numbers")
-    drawn = numbers.select(k=spread_over_keys(keys), v=pl.col("value").hash(7) % 1_000_000_001)
+    any_key = spread_over_keys(keys)
+    key = pl.when(pl.col("value") < keys).then(any_key).otherwise(any_key // one_in * one_in)
+    drawn = numbers.select(k=key, v=pl.col("value").hash(7) % 1_000_000_001)
     texts = drawn.with_columns(v=pl.col("v").cast(pl.Int64), m=pl.col("v").cast(pl.String).str.pad_start(80, "x"))
     wide = texts.key_by("k").agg(c=cw.count(), s=cw.sum("v"), m=cw.max("m")).uid("totals")
     wide.write(cw.discard(), uid="dropped")
@@ -27,16 +29,18 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--rate", type=int, default=300_000)
     parser.add_argument("--seconds", type=float, default=20, help="of measuring, after all keys were seen")
+    parser.add_argument("--one-in", type=int, default=1, help="of so many keys one changes once all were seen")
     wanted = parser.parse_args()
     wanted.checkpoints = "1h"  # they are asked for
     with session() as spark, scratch_folder() as folder:
         env = environment(spark, wanted, folder)
-        wide_totals(env, wanted.keys, wanted.rate)
+        wide_totals(env, wanted.keys, wanted.rate, wanted.one_in)
         job = env.start("w4", restore="fresh")
         while (
             sum(each.records_in for each in job.trigger_checkpoint().subtasks if "totals" in each.vertex) < wanted.keys
         ):
             time.sleep(1)
+        job.trigger_checkpoint()  # what came last of all keys is in it
         until, taken = time.monotonic() + wanted.seconds, []
         while time.monotonic() < until:
             taken.append(job.trigger_checkpoint())
@@ -47,7 +51,7 @@ def main() -> None:
     emit(
         "W4",
         "cutwater",
-        variant(wanted),
+        f"{variant(wanted)} one-in={wanted.one_in}",
         completed=len(done),
         e2e_ms=statistics.median(info.duration for info in done) * 1e3,
         e2e_max_ms=max(info.duration for info in done) * 1e3,

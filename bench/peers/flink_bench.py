@@ -338,8 +338,11 @@ def w4(a):
             'fields.v.min'='0','fields.v.max'='1000000000')""")
         t.execute_sql("""CREATE TABLE dst (k BIGINT, c BIGINT, s BIGINT, m STRING)
                          WITH ('connector'='blackhole')""")
-        sel = """SELECT k, COUNT(*) AS c, SUM(v) AS s,
-                 MAX(LPAD(CAST(v AS STRING), 80, 'x')) AS m FROM src GROUP BY k"""
+        few = (
+            f"CASE WHEN UNIX_TIMESTAMP() < {int(time.time() + a.skip - 4)} THEN k ELSE k / {a.one_in} * {a.one_in} END"
+        )
+        sel = f"""SELECT k, COUNT(*) AS c, SUM(v) AS s, MAX(LPAD(CAST(v AS STRING), 80, 'x')) AS m
+                  FROM (SELECT {"k" if a.one_in == 1 else few} AS k, v FROM src) GROUP BY k"""
         q = f"INSERT INTO dst {sel}"
         if a.slow:
             q = f"INSERT INTO dst SELECT k, c, s, m FROM ({sel}) WHERE SHA512(REPEAT(m, {a.slow})) <> 'x'"
@@ -390,7 +393,7 @@ def w4(a):
         name = (
             f"{a.backend}{' incremental' if a.incremental else ' full'}"
             f"{' unaligned' if a.unaligned else ' aligned'}"
-            f" rate={a.rate} slow={a.slow}"
+            f" rate={a.rate} slow={a.slow} one-in={a.one_in}"
         )
         if not samples:
             emit(
@@ -528,6 +531,9 @@ def main():
     p.add_argument("--skip", type=float, default=20)
     p.add_argument("--slow", type=int, default=0)
     p.add_argument("--pause", default="0 s")
+    p.add_argument(
+        "--one-in", type=int, default=1, help="w4: before --skip ends, records begin to come to one in so many keys"
+    )
     p.add_argument("--api", default="sql", choices=["sql", "python"])
     p.add_argument("--buffer-timeout", default="100 ms")
     a = p.parse_args()

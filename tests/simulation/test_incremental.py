@@ -138,6 +138,7 @@ def test_building_on_a_checkpoint_that_is_not_confirmed_misses_files(monkeypatch
 
 COUNT = 300
 INCREMENTAL_MEMORY = cw.Memory(incremental=True)
+INCREMENTAL_ROCKSDB = cw.RocksDB(incremental=True, cache="20kB")
 
 
 class Life(Simulation):
@@ -174,8 +175,16 @@ class Life(Simulation):
         [(INCREMENTAL_MEMORY, 2), (INCREMENTAL_MEMORY, 2), (INCREMENTAL_MEMORY, 3), (INCREMENTAL_MEMORY, 1)],
         [(INCREMENTAL_MEMORY, 2), (cw.Memory(), 2), (INCREMENTAL_MEMORY, 2), (INCREMENTAL_MEMORY, 2)],
         [(INCREMENTAL_MEMORY, 1), (cw.RocksDB(), 2), (INCREMENTAL_MEMORY, 2), (cw.Memory(), 1)],
+        [(INCREMENTAL_ROCKSDB, 2), (INCREMENTAL_ROCKSDB, 2), (INCREMENTAL_ROCKSDB, 3), (INCREMENTAL_ROCKSDB, 1)],
+        [(INCREMENTAL_ROCKSDB, 1), (cw.Memory(), 2), (INCREMENTAL_ROCKSDB, 2), (INCREMENTAL_MEMORY, 2)],
     ],
-    ids=["wider and narrower", "with and without increments", "on RocksDB and back"],
+    ids=[
+        "wider and narrower",
+        "with and without increments",
+        "on RocksDB and back",
+        "files of RocksDB, wider and narrower",
+        "files of RocksDB, on Memory and back",
+    ],
 )
 def test_a_job_goes_on_from_increments(lives: list[tuple[cw.StateBackend, int]]) -> None:
     chance = random.Random(11)

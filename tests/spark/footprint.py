@@ -30,7 +30,7 @@ def measure(spark: SparkSession, job: Any) -> Footprint:
     jvm = psutil.Process(spark.sparkContext._gateway.proc.pid)
     local = Path(spark.sparkContext.getConf().get("spark.local.dir"))
     return Footprint(
-        workers=sum(_private_bytes(pid) for pid in pids),
+        workers=sum(private_bytes(pid) for pid in pids),
         jvm=sum(process.memory_info().rss for process in [jvm, *jvm.children()] if "java" in process.name()),
         disk=_bytes_below(local) + sum(_unnamed_bytes(pid) for pid in pids),
     )
@@ -55,7 +55,7 @@ def growth(values: Sequence[int]) -> int:
     return max(values[2 * third :]) - max(values[third : 2 * third])
 
 
-def _private_bytes(pid: int) -> int:
+def private_bytes(pid: int) -> int:
     with contextlib.suppress(psutil.NoSuchProcess):
         return int(psutil.Process(pid).memory_full_info().uss)
     return 0

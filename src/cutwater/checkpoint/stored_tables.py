@@ -4,6 +4,8 @@ A file of rows is Arrow IPC streams one behind the other, uncompressed, so that 
 the schema of the table and no rows; the others have the rows, their integers as narrow as they are.
 """
 
+import os
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,14 +17,18 @@ from cutwater.checkpoint.narrow_columns import narrowed, widened
 from cutwater.checkpoint.storage import CheckpointStorage
 from cutwater.checkpoint.verification import missing_file, wrong_checksum
 from cutwater.checkpoint.written_file import WrittenFile
-from cutwater.errors import DamagedCheckpoint, RestoreError
+from cutwater.errors import DamagedCheckpoint
 from cutwater.flow.arrow import Array
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state.changes import header_of, true_groups
 from cutwater.state.frozen import KEY_GROUP_COLUMN, TableRows
+from cutwater.state.local_folder import LocalFolder
 from cutwater.state.stored import Form, StoredFile, StoredTable
 
 Json = Any
+
+FETCHED_FOLDER = "cutwater-restored"
+"""Below the folder for temporary files: databases that rows are read from."""
 
 _NO_GROUP = 1 << 31
 _BUFFER_BYTES = 1 << 20
@@ -75,6 +81,8 @@ class RestoredTables:
         self._key_groups = key_groups
         self._storage = storage
         self._attachments = attachments or {}
+        self._databases: dict[frozenset[str], LocalFolder] = {}
+        """Files of RocksDB that were fetched, by their names: several states may be in them. They go with this object."""
 
     @property
     def inline(self) -> Sequence[Json]:
@@ -98,7 +106,18 @@ class RestoredTables:
             case Form.ROWS | Form.CHANGES:
                 yield from newest_rows([self._own_rows(self._content(file)) for file in part.files])
             case Form.ROCKSDB:
-                raise RestoreError(f"State {part.state!r} is stored as files of RocksDB, which are not read here yet.")
+                yield from self._rows_in_rocksdb(part)
+
+    def _rows_in_rocksdb(self, part: StoredTable) -> Iterator[pa.RecordBatch]:
+        # Loads the library: only where there is state in it.
+        from cutwater.state.rocksdb_reading import stored_rows
+
+        names = frozenset(file.file for file in part.files)
+        if names not in self._databases:
+            folder = self._databases[names] = LocalFolder(os.path.join(tempfile.gettempdir(), FETCHED_FOLDER))
+            for file in part.files:
+                self.fetch(file, os.path.join(folder.path, file.name))
+        yield from stored_rows(self._databases[names].path, part, self._key_groups)
 
     def _own_rows(self, content: pa.Buffer) -> StoredRows:
         with pa.ipc.open_stream(pa.BufferReader(content)) as stream:

@@ -26,6 +26,7 @@ for _heavy in (
     "pyspark.sql.types",
     "pyspark.sql.pandas.serializers",
     "cutwater.spark.task",
+    "cutwater.state.rocksdb_store",
 ):
     importlib.import_module(_heavy)
 

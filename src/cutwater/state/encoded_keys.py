@@ -1,6 +1,7 @@
 """Keys of any type as bytes that are equal if and only if the keys are, and back to columns."""
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +27,10 @@ Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.int64]
 
 
-def encode(columns: Sequence[Array], records: int) -> tuple[Bytes, Words]:
-    """The keys' bytes one after the other, and where each begins (and the last ends)."""
+def encode(columns: Sequence[Array], records: int, *, head: int = 0) -> tuple[Bytes, Words]:
+    """The keys' bytes one after the other, and where each begins (and the last ends). Each has ``head`` bytes of room before."""
     leaves = [leaf for column in columns for leaf in _leaves(column)]
-    sizes = np.zeros(records, np.int64)
+    sizes = np.full(records, head, np.int64)
     for leaf in leaves:
         match leaf:
             case WordColumn(_, valid):
@@ -41,7 +42,7 @@ def encode(columns: Sequence[Array], records: int) -> tuple[Bytes, Words]:
     starts = np.zeros(records + 1, np.int64)
     np.cumsum(sizes, out=starts[1:])
     out = np.empty(int(starts[-1]), np.uint8)
-    cursor = starts[:-1].copy()
+    cursor = starts[:-1] + head
     for leaf in leaves:
         match leaf:
             case WordColumn(words, valid):
@@ -57,6 +58,17 @@ def decode(addresses: Words, keys: pa.Schema) -> list[Array]:
     """The columns of the keys whose bytes begin at ``addresses``."""
     cursor = addresses.copy()
     return [_decode_column(cursor, field.type) for field in keys]
+
+
+def apart(joined: Bytes, starts: Words) -> list[bytes]:
+    """What ``encode`` gave, each by itself."""
+    records = len(starts) - 1
+    width = len(joined) // max(records, 1)
+    if width and (np.diff(starts) == width).all():
+        alike: list[bytes] = joined.view(f"V{width}").tolist()
+        return alike
+    raw, ends = joined.tobytes(), starts.tolist()
+    return [raw[start:end] for start, end in pairwise(ends)]
 
 
 def plain(data_type: pa.DataType) -> pa.DataType:

@@ -46,18 +46,22 @@ class Memory:
 class MemoryStore(TableStore[Table]):
     """Implements ``KeyedStateStore``."""
 
+    _aggregates: type[MemoryAggregateTable] = MemoryAggregateTable
+    _rows: type[MemoryRowTable] = MemoryRowTable
+    _panes: type[MemoryPanes] = MemoryPanes
+
     def aggregates(self, name: str, keys: pa.Schema, columns: Sequence[Column]) -> AggregateTable:
-        table = MemoryAggregateTable(self._uid, name, keys, columns, self._max_parallelism)
+        table = self._aggregates(self._uid, name, keys, columns, self._max_parallelism)
         self._add(table)
         return table
 
     def rows(self, name: str, keys: pa.Schema, value: pa.DataType) -> RowTable:
-        table = MemoryRowTable(self._uid, name, keys, value, self._max_parallelism)
+        table = self._rows(self._uid, name, keys, value, self._max_parallelism)
         self._add(table)
         return table
 
     def panes(self, name: str, keys: pa.Schema, pane: str, columns: Sequence[tuple[Column, Merge]]) -> PaneTable:
-        table = MemoryPanes(self._uid, name, keys, pane, columns, self._max_parallelism)
+        table = self._panes(self._uid, name, keys, pane, columns, self._max_parallelism)
         self._add(table)
         return table
 
@@ -81,24 +85,13 @@ class MemoryStore(TableStore[Table]):
 class IncrementalMemoryStore(MemoryStore):
     """Its tables know what changed. Those of appended rows always do."""
 
+    _aggregates = TrackedAggregateTable
+    _rows = TrackedRowTable
+    _panes = TrackedPanes
+
     def __init__(self, uid: str, key_groups: KeyGroupRange, max_parallelism: int) -> None:
         super().__init__(uid, key_groups, max_parallelism)
         self._increments = Increments()
-
-    def aggregates(self, name: str, keys: pa.Schema, columns: Sequence[Column]) -> AggregateTable:
-        table = TrackedAggregateTable(self._uid, name, keys, columns, self._max_parallelism)
-        self._add(table)
-        return table
-
-    def rows(self, name: str, keys: pa.Schema, value: pa.DataType) -> RowTable:
-        table = TrackedRowTable(self._uid, name, keys, value, self._max_parallelism)
-        self._add(table)
-        return table
-
-    def panes(self, name: str, keys: pa.Schema, pane: str, columns: Sequence[tuple[Column, Merge]]) -> PaneTable:
-        table = TrackedPanes(self._uid, name, keys, pane, columns, self._max_parallelism)
-        self._add(table)
-        return table
 
     def freeze(self, checkpoint: CheckpointId | None = None) -> list[FrozenTable]:
         frozen = super().freeze(checkpoint)

@@ -91,6 +91,10 @@ class MemoryAggregateTable:
             self._add_chunk()
         return touched
 
+    def find(self, keys: pa.RecordBatch) -> Rows:
+        """The row of each key, -1 where there is none."""
+        return self._index.find(keys.columns, keys.num_rows)
+
     def update(self, touched: Touched, updates: Sequence[Update]) -> None:
         if len(touched.unique) == 0:
             return
@@ -225,10 +229,13 @@ class FrozenAggregates:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for start in range(0, self.keys.rows, FROZEN_BATCH_ROWS):
-            stop = min(start + FROZEN_BATCH_ROWS, self.keys.rows)
-            keys, groups = self.keys.part(start, stop, self.max_parallelism)
-            values = _read(range(start, stop), self.columns, self.addresses, self.word_of, self.beside)
-            yield pa.RecordBatch.from_arrays([*keys, *values, groups], schema=self.schema)
+            yield self.part(start, min(start + FROZEN_BATCH_ROWS, self.keys.rows))
+
+    def part(self, start: int, stop: int) -> pa.RecordBatch:
+        """Rows ``start`` to ``stop``, where ``start`` begins a chunk."""
+        keys, groups = self.keys.part(start, stop, self.max_parallelism)
+        values = _read(range(start, stop), self.columns, self.addresses, self.word_of, self.beside)
+        return pa.RecordBatch.from_arrays([*keys, *values, groups], schema=self.schema)
 
     def changed(self, since: int, known: int) -> Iterator[pa.RecordBatch]:
         """Rows with a stamp above ``since``, and all but the first ``known``."""

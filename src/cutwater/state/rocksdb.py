@@ -39,8 +39,6 @@ class RocksDB:
         for name in ("incremental", "asynchronous"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"RocksDB({name}={getattr(self, name)!r}): must be True or False.")
-        if self.incremental:
-            raise ConfigError("RocksDB(incremental=True): incremental snapshots are not supported yet; leave it out.")
         for name in ("cache", "write_buffer", "block_cache"):
             object.__setattr__(self, name, parse_byte_size(name, getattr(self, name)))
         if self.compression not in COMPRESSIONS:
@@ -57,7 +55,9 @@ class RocksDB:
         chosen = directories[(zlib.crc32(uid.encode()) + key_groups.first) % len(directories)]
         tuning = Tuning(_bytes(self.write_buffer), _bytes(self.block_cache), self.compression)
         parent = os.path.join(chosen, FOLDER)
-        return RocksDBStore(uid, key_groups, max_parallelism, parent, _bytes(self.cache), tuning)
+        return RocksDBStore(
+            uid, key_groups, max_parallelism, parent, _bytes(self.cache), tuning, incremental=self.incremental
+        )
 
 
 def _bytes(size: ByteSize) -> int:

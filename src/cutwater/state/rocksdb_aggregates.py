@@ -1,33 +1,36 @@
-"""The columnar table of the RocksDB backend: hot keys in a table of the Memory backend, all others in RocksDB.
+"""The columnar table of the RocksDB backend: hot keys in tables of the Memory backend, all others in RocksDB.
 
-Operators work on the cache in columns. Keys that it lacks are read with one call for the whole batch; rows that changed are
-written when the cache is full, and it begins anew. At a cut nothing is written: the snapshot reads the cache as it was, and
-RocksDB as it was behind it.
+Operators work on the cache in columns. Keys that it lacks are read with one call for the whole batch. When it is full, the loop
+goes on in a new space: with each batch a part of the old one is cleared, rows that were touched lately move over, the others
+are written if they changed. At a cut nothing is written: the snapshot reads the cache as it was, and RocksDB behind it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from cutwater.flow.arrow import Array
 from cutwater.state.cache_share import CacheShare
 from cutwater.state.frozen import FrozenTable
-from cutwater.state.memory_aggregates import MemoryAggregateTable, fits_words
-from cutwater.state.rocksdb_database import Entry, Family
-from cutwater.state.rocksdb_keys import groups_of, key_columns, stored_keys
-from cutwater.state.row_codec import RowCodec
-from cutwater.state.tables import Column, Merge, Rows, Touched, Update
+from cutwater.state.index_kernels import CHUNK_ROWS
+from cutwater.state.memory_aggregates import FrozenAggregates, MemoryAggregateTable, fits_words
+from cutwater.state.rocksdb_cut import Gate, StoreCut
+from cutwater.state.rocksdb_family import Entry, Family
+from cutwater.state.rocksdb_keys import groups_of, key_order, stored_keys, stored_keys_in_order
+from cutwater.state.rocksdb_layout import READ_ROWS, Content, Layout
+from cutwater.state.rocksdb_space import FrozenSpace, Space
+from cutwater.state.tables import Column, Rows, Touched, Update
 
-READ_ROWS = 8192
-"""So many rows of RocksDB are decoded at once."""
+INGESTED_BATCHES = 8
+"""So many batches of a snapshot become one file: half a million rows."""
 
-_INDEX_BYTES = 40
+Json = Any
+
+_INDEX_BYTES = 48
 _OBJECT_BYTES = 64
-Flags = npt.NDArray[np.bool_]
 
 
 class RocksDBAggregateTable:
@@ -44,6 +47,7 @@ class RocksDBAggregateTable:
         max_parallelism: int,
         family: Family,
         share: CacheShare,
+        gate: Gate,
     ) -> None:
         self.name = name
         self._of = (uid, name, keys, tuple(columns), max_parallelism)
@@ -52,120 +56,209 @@ class RocksDBAggregateTable:
         self._family = family
         self._share = share
         share.join()
-        self._begin_anew()
-        self.key_columns = self._cache.key_columns
-        self.stored_schema = self._cache.stored_schema
-        self._key_schema = pa.schema([self.stored_schema.field(name) for name in self.key_columns])
-        self._codec = RowCodec(pa.schema([column.field for column in columns]))
+        self._gate = gate
+        self._cut: StoreCut | None = None
+        """The last one, until it is known what became of it."""
+        self._young = Space(MemoryAggregateTable(*self._of))
+        """Where the loop reads and writes."""
+        self._leaving: _Leaving | None = None
+        self._tick = 0
+        self.key_columns = self._young.table.key_columns
+        self.stored_schema = self._young.table.stored_schema
+        self.layout = Layout(Content.BY_KEY, self.stored_schema, self.key_columns)
+        self._codec = self.layout.codec()
         words = sum(fits_words(column.type) for column in columns)
         self._row_bytes = _INDEX_BYTES + 8 * words + _OBJECT_BYTES * (len(columns) - words)
         self._stored = 0
         """Keys in RocksDB."""
 
     def __len__(self) -> int:
-        return self._stored + len(self._cache) - int(np.count_nonzero(self._is_stored[: len(self._cache)]))
+        return self._stored + sum(space.unstored for space in self._spaces())
 
     def locate(self, keys: pa.RecordBatch) -> Touched:
-        if self._is_full():
-            self._write_back()
-        before = len(self._cache)
-        touched = self._cache.locate(keys)
-        self._make_room()
-        is_new = touched.unique >= before
-        if is_new.any():
+        self._make_room(keys.num_rows)
+        self._tick += 1
+        before = len(self._young)
+        touched = self._young.locate(keys, self._tick)
+        if len(self._young) > before:
+            is_new = touched.unique >= before
             self._load(keys.take(touched.first[is_new]), touched.unique[is_new])
         return touched
 
     def update(self, touched: Touched, updates: Sequence[Update]) -> None:
-        self._is_changed[touched.unique] = True
-        self._cache.update(touched, updates)
+        self._young.is_changed[touched.unique] = True
+        self._young.table.update(touched, updates)
 
     def read(self, rows: Rows) -> list[Array]:
-        return self._cache.read(rows)
+        return self._young.table.read(rows)
 
-    def freeze(self) -> FrozenTable:
-        count = len(self._cache)
-        return FrozenRocksDBAggregates(
-            self.name, self.stored_schema, self._key_schema, self._codec, self._family.cut(), self._cache.freeze(),
-            self._is_changed[:count].copy(), self._is_stored[:count].copy(),
-        )  # fmt: skip
+    def freeze(self) -> "FrozenRocksDBAggregates":
+        spaces = tuple(space.freeze() for space in self._spaces())
+        return FrozenRocksDBAggregates(self.name, self.layout, self._family.cut(), spaces)
+
+    def freeze_into(self, cut: StoreCut) -> FrozenTable:
+        self._hear_of_cut()
+        frozen = self.freeze()
+        self._stored += sum(space.hand_over() for space in self._spaces())
+        self._cut = cut
+        cut.before_link(lambda: self._ingest(frozen.cached))
+        return frozen
+
+    def details(self) -> Json:
+        return {"keys": len(self)}
+
+    def resume(self, details: Json) -> None:
+        self._stored = details["keys"]
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Each key comes once, so that what no longer fits the cache need not be looked for in RocksDB."""
         for batch in batches:
-            if self._is_full():
+            if self._bytes(self._young) > self._share.bytes / 2:
                 self._write(batch)
                 self._stored += batch.num_rows
-                continue
-            before = len(self._cache)
-            touched = self._cache.locate(batch.select(list(self.key_columns)))
-            self._make_room()
-            self._note_bytes(batch.select(list(self.key_columns)))
-            self._is_changed[before : len(self._cache)] = True
-            values = [batch.column(column.name) for column in self._columns]
-            self._cache.update(touched, [Update(c, Merge.LAST, column) for c, column in enumerate(values)])
+            else:
+                rows = self._add(batch)
+                self._young.is_changed[rows] = True
 
-    def _begin_anew(self) -> None:
-        self._cache = MemoryAggregateTable(*self._of)
-        self._key_bytes = 0
-        self._is_changed: Flags = np.zeros(1024, np.bool_)
-        self._is_stored: Flags = np.zeros(1024, np.bool_)
+    def _spaces(self) -> list[Space]:
+        return [self._young] if self._leaving is None else [self._young, self._leaving.space]
 
-    def _is_full(self) -> bool:
-        return len(self._cache) * self._row_bytes + self._key_bytes > self._share.bytes
+    def _bytes(self, space: Space) -> int:
+        return len(space) * self._row_bytes + space.key_bytes
 
-    def _make_room(self) -> None:
-        while len(self._is_changed) < len(self._cache):
-            self._is_changed = np.concatenate([self._is_changed, np.zeros_like(self._is_changed)])
-            self._is_stored = np.concatenate([self._is_stored, np.zeros_like(self._is_stored)])
-
-    def _note_bytes(self, keys: pa.RecordBatch) -> None:
-        self._key_bytes += keys.nbytes
+    def _add(self, batch: pa.RecordBatch) -> Rows:
+        """Rows whose keys are not in the young space."""
+        keys = batch.select(list(self.key_columns))
+        rows = self._young.locate(keys, self._tick).rows
+        self._young.key_bytes += keys.nbytes
+        self._young.put(rows, [batch.column(column.name) for column in self._columns])
+        return rows
 
     def _load(self, keys: pa.RecordBatch, rows: Rows) -> None:
-        """The rows are new in the cache; those that RocksDB has get their values."""
-        self._note_bytes(keys)
-        if self._family.is_empty:
-            self._is_changed[rows] = True
-            return
-        groups = groups_of(keys.columns, keys.num_rows, self._max_parallelism)
-        values = self._family.get(stored_keys(keys.columns, groups))
-        is_known = np.array([value is not None for value in values], np.bool_)
-        self._is_changed[rows[~is_known]] = True
-        known = rows[is_known]
-        if len(known):
-            self._is_stored[known] = True
-            columns = self._codec.decode([value for value in values if value is not None])
-            found = Touched(known, np.arange(len(known), dtype=np.int64), known)
-            self._cache.update(found, [Update(c, Merge.LAST, column) for c, column in enumerate(columns)])
+        """``rows`` are new in the young space: what is known of their keys elsewhere comes to them."""
+        young = self._young
+        young.key_bytes += keys.nbytes
+        young.is_changed[rows] = True
+        if self._leaving is not None:
+            old = self._leaving.space
+            found = old.find(keys)
+            is_known = found >= 0
+            if is_known.any():
+                known = found[is_known]
+                to = rows[is_known]
+                young.put(to, old.table.read(known))
+                young.is_changed[to] = old.is_changed[known] | old.is_pending[known]
+                young.is_stored[to] = old.is_stored[known]
+                old.is_gone[known] = True
+                keys, rows = keys.filter(pa.array(~is_known)), rows[~is_known]
+        if len(rows) and not self._family.is_empty:
+            self._read_stored(keys, rows)
 
-    def _write_back(self) -> None:
-        self._stored = len(self)
-        frozen = self._cache.freeze()
-        for batch, changed in _with_flags(frozen, self._is_changed):
-            self._write(batch.filter(pa.array(changed)))
-        frozen.release()
-        self._begin_anew()
+    def _read_stored(self, keys: pa.RecordBatch, rows: Rows) -> None:
+        groups = groups_of(keys.columns, keys.num_rows, self._max_parallelism)
+        asked, order = stored_keys_in_order(keys.columns, groups)
+        values = self._family.get(asked)
+        rows = rows[order]
+        found = [value for value in values if value is not None]
+        if len(found) < len(values):
+            rows = rows[np.array([value is not None for value in values], np.bool_)]
+        if found:
+            self._young.is_changed[rows] = False
+            self._young.is_stored[rows] = True
+            self._young.put(rows, self._codec.decode(found))
+
+    def _make_room(self, records: int) -> None:
+        """In proportion to what comes, so that the old space is cleared before the new one is full. Both together are a third
+        more than the share at most: memory of the old one is free only when all of it is cleared."""
+        self._hear_of_cut()
+        if self._gate.is_shut:
+            return
+        if self._leaving is None and self._bytes(self._young) > self._share.bytes * 2 // 3:
+            self._leaving = _Leaving(self._young)
+            self._young = Space(MemoryAggregateTable(*self._of))
+        steps = 1 + 2 * records // CHUNK_ROWS
+        while self._leaving is not None and (
+            steps > 0 or self._bytes(self._young) + self._bytes(self._leaving.space) > self._share.bytes * 4 // 3
+        ):
+            self._clear_step(self._leaving)
+            steps -= 1
+
+    def _clear_step(self, leaving: "_Leaving") -> None:
+        old = leaving.space
+        rows = leaving.next_rows()
+        batch = leaving.frozen.part(rows.start, rows.stop)
+        part = slice(rows.start, rows.stop)
+        is_here = ~old.is_gone[part]
+        is_hot = is_here & (old.touched_at[part] > leaving.cold_until)
+        is_written = is_here & ~is_hot & old.is_changed[part]
+        if is_hot.any():
+            hot = batch.filter(pa.array(is_hot))
+            added = self._add(hot)
+            self._young.is_changed[added] = old.is_changed[part][is_hot]
+            self._young.is_stored[added] = old.is_stored[part][is_hot]
+            self._young.touched_at[added] = old.touched_at[part][is_hot]
+        if is_written.any():
+            self._write(batch.filter(pa.array(is_written)))
+            self._stored += int(np.count_nonzero(is_written & ~old.is_stored[part]))
+        old.is_gone[part] = True
+        if leaving.is_over:
+            leaving.frozen.release()
+            self._leaving = None
+
+    def _hear_of_cut(self) -> None:
+        if self._cut is not None and self._cut.is_over:
+            for space in self._spaces():
+                space.take_back(is_written=self._cut.is_linked)
+            self._cut = None
+
+    def _ingest(self, spaces: Sequence[FrozenSpace]) -> None:
+        """On the snapshot thread: others get the interpreter every few thousand rows."""
+        changed = [batch for space in spaces for batch, _ in space.changed()]
+        for start in range(0, len(changed), INGESTED_BATCHES):
+            rows = pa.concat_batches(changed[start : start + INGESTED_BATCHES])  # type: ignore[attr-defined]  # the stubs lack it
+            self._family.ingest(self._in_order(rows))
+
+    def _in_order(self, rows: pa.RecordBatch) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        *columns, groups = rows.columns
+        width = len(self.key_columns)
+        order = key_order(columns[:width], groups.to_numpy())
+        for start in range(0, rows.num_rows, READ_ROWS):
+            part = rows.take(order[start : start + READ_ROWS])
+            *columns, groups = part.columns
+            keys = stored_keys(columns[:width], groups.to_numpy())
+            yield keys, self._codec.encode(columns[width:], part.num_rows)
 
     def _write(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows == 0:
             return
-        keys = _stored_keys_of(batch, len(self.key_columns))
-        values = self._codec.encode([batch.column(column.name) for column in self._columns], batch.num_rows)
-        self._family.write(zip(keys, values, strict=True))
+        keys, order = _stored_keys_in_order(batch, len(self.key_columns))
+        columns = [batch.column(column.name) for column in self._columns]
+        values = self._codec.encode(columns, batch.num_rows)
+        self._family.write(keys, [values[i] for i in order.tolist()])
 
 
-def _with_flags(frozen: FrozenTable, flags: Flags) -> Iterator[tuple[pa.RecordBatch, Flags]]:
-    """Frozen rows come in the order of their numbers."""
-    start = 0
-    for batch in frozen.batches():
-        yield batch, flags[start : start + batch.num_rows]
-        start += batch.num_rows
+class _Leaving:
+    """A space that is cleared, one chunk after the other."""
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        self.frozen: FrozenAggregates = space.table.freeze()
+        self.cold_until = space.median_tick()
+        self._next = 0
+
+    def next_rows(self) -> range:
+        start = self._next
+        self._next = min(start + CHUNK_ROWS, len(self.space))
+        return range(start, self._next)
+
+    @property
+    def is_over(self) -> bool:
+        return self._next == len(self.space)
 
 
-def _stored_keys_of(batch: pa.RecordBatch, width: int) -> list[bytes]:
+def _stored_keys_in_order(batch: pa.RecordBatch, width: int) -> "tuple[list[bytes], np.typing.NDArray[np.int64]]":
     *columns, groups = batch.columns
-    return stored_keys(columns[:width], groups.to_numpy())
+    return stored_keys_in_order(columns[:width], groups.to_numpy())
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,30 +266,24 @@ class FrozenRocksDBAggregates:
     """Implements ``FrozenTable``: rows that changed from the cache, the others from RocksDB."""
 
     name: str
-    schema: pa.Schema
-    keys: pa.Schema
-    codec: RowCodec
+    layout: Layout
     stored: Iterator[Entry]
-    cached: FrozenTable
-    is_changed: Flags
-    is_stored: Flags
+    cached: tuple[FrozenSpace, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.layout.schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         superseded: set[bytes] = set()
-        start = 0
-        for batch, changed in _with_flags(self.cached, self.is_changed):
-            newer = changed & self.is_stored[start : start + batch.num_rows]
-            start += batch.num_rows
-            if newer.any():
-                superseded.update(_stored_keys_of(batch.filter(pa.array(newer)), len(self.keys)))
-            if changed.any():
-                yield batch if changed.all() else batch.filter(pa.array(changed))
-        while read := list(islice(self.stored, READ_ROWS)):
-            entries = [entry for entry in read if entry[0] not in superseded]
-            if entries:
-                columns, groups = key_columns([key for key, _ in entries], self.keys)
-                values = self.codec.decode([value for _, value in entries])
-                yield pa.RecordBatch.from_arrays([*columns, *values, groups], schema=self.schema)
+        for space in self.cached:
+            for batch, stored in space.changed():
+                if stored.any():
+                    *columns, groups = batch.filter(pa.array(stored)).columns
+                    superseded.update(stored_keys(columns[: len(self.layout.keys)], groups.to_numpy()))
+                yield batch
+        yield from self.layout.batches(entry for entry in self.stored if entry[0] not in superseded)
 
     def release(self) -> None:
-        self.cached.release()
+        for space in self.cached:
+            space.release()

@@ -1,26 +1,27 @@
 """The table of the RocksDB backend for windows of row functions: batches that are too many for memory, as they came."""
 
-import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from cutwater.flow.hashing import hash_columns, key_groups
 from cutwater.flow.partitioning import by_number
 from cutwater.state.cache_share import CacheShare
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.memory_buckets import MemoryBuckets
-from cutwater.state.rocksdb_database import Entry, Family
-from cutwater.state.rocksdb_keys import namespace_key, namespace_of
+from cutwater.state.rocksdb_cut import Gate
+from cutwater.state.rocksdb_family import Family
+from cutwater.state.rocksdb_frozen import TableInParts
+from cutwater.state.rocksdb_keys import numbered, prefix_of
+from cutwater.state.rocksdb_layout import Content, Layout, batch_of, message_of
+from cutwater.state.rocksdb_parts import Part, Parts
 
-_NUMBER = struct.Struct(">Q")
+STEP_ROWS = 32_768
+"""Whole batches are written: more of them at once than of single rows."""
 
 
-class RocksDBBuckets:
-    """Implements ``BucketTable``. A key is the bucket and a number that counts; a value is an Arrow stream of rows of many
-    key groups: a restore takes its own of them."""
+class RocksDBBuckets(TableInParts):
+    """Implements ``BucketTable``. A key is key group, bucket and a number that counts; a value is an Arrow message."""
 
     holds_whole_rows = True
 
@@ -33,45 +34,36 @@ class RocksDBBuckets:
         max_parallelism: int,
         family: Family,
         share: CacheShare,
+        gate: Gate,
     ) -> None:
         self.name = name
         self._of = (name, schema, keys, bucket, max_parallelism)
         self._schema = schema
         self._bucket = bucket
-        self._max_parallelism = max_parallelism
         self._family = family
-        self._share = share
-        share.join()
-        self._recent = MemoryBuckets(*self._of)
-        self._recent_bytes = 0
-        self.key_columns = self._recent.key_columns
-        self.stored_schema = self._recent.stored_schema
-        self._stored: set[int] = set()
-        self._written = 0
+        self.parts = Parts(share, gate, [family], lambda: MemoryBuckets(*self._of), self._write, MemoryBuckets.drop)
+        self.key_columns = self.parts.recent.key_columns
+        self.stored_schema = self.parts.recent.stored_schema
+        self.layout = Layout(Content.BATCHES, self.stored_schema, self.key_columns)
 
     def buckets(self) -> Iterable[int]:
-        return {*self._recent.buckets(), *self._stored}
+        found = {bucket for memory in self.parts.memories() for bucket in memory.buckets()}
+        return found | self.parts.written[0].keys()
 
     def add(self, bucket: int, rows: pa.RecordBatch) -> None:
-        self._recent.add(bucket, rows)
-        self._recent_bytes += rows.nbytes
-        if self._recent_bytes > self._share.bytes:
-            self._write_back()
+        self.parts.recent.add(bucket, rows)
+        self.parts.added(rows.nbytes)
 
     def read(self, buckets: Iterable[int]) -> Sequence[pa.RecordBatch]:
-        return [batch for bucket in buckets for batch in (*self._stored_rows(bucket), *self._recent.read([bucket]))]
+        memories = self.parts.memories()
+        return [
+            batch
+            for bucket in buckets
+            for batch in (*self._stored_rows(bucket), *(each for memory in memories for each in memory.read([bucket])))
+        ]
 
     def drop(self, bucket: int) -> None:
-        self._recent.drop(bucket)
-        if bucket in self._stored:
-            self._stored.remove(bucket)
-            self._family.drop([namespace_key(bucket)])
-
-    def freeze(self) -> FrozenTable:
-        return FrozenRocksDBBuckets(
-            self.name, self.stored_schema, self.key_columns, self._max_parallelism, self._family.cut(),
-            self._recent.freeze(),
-        )  # fmt: skip
+        self.parts.drop(bucket)
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         for batch in batches:
@@ -80,50 +72,26 @@ class RocksDBBuckets:
                 self.add(bucket, part)
 
     def _stored_rows(self, bucket: int) -> Iterator[pa.RecordBatch]:
-        if bucket in self._stored:
-            for _, value in self._family.scan(namespace_key(bucket)):
-                yield from _batches(value)
+        for group in sorted(self.parts.written[0].get(bucket, ())):
+            for _, value in self.parts.stored(self._family.scan(prefix_of(group, bucket))):
+                yield batch_of(value, self._schema)
 
-    def _write_back(self) -> None:
-        for bucket in list(self._recent.buckets()):
-            for batch in self._recent.read([bucket]):
-                self._family.write([(namespace_key(bucket) + _NUMBER.pack(self._written), _stream_of(batch))])
-                self._written += 1
-            self._stored.add(bucket)
-        self._recent = MemoryBuckets(*self._of)
-        self._recent_bytes = 0
+    def _write(self, part: Part[MemoryBuckets]) -> Iterator[None]:
+        return self._steps(part, part.memory.freeze())
 
+    def _steps(self, part: Part[MemoryBuckets], frozen: FrozenTable) -> Iterator[None]:
+        for whole in frozen.batches():
+            bucket = whole.column(len(self._schema))[0].as_py()
+            for start in range(0, whole.num_rows, STEP_ROWS):
+                if part.needs(bucket):
+                    self._put(bucket, whole.slice(start, STEP_ROWS), part)
+                yield
 
-def _stream_of(batch: pa.RecordBatch) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()
-
-
-def _batches(value: bytes) -> Iterator[pa.RecordBatch]:
-    with pa.ipc.open_stream(pa.BufferReader(pa.py_buffer(value))) as reader:
-        yield from reader
-
-
-@dataclass(frozen=True, slots=True)
-class FrozenRocksDBBuckets:
-    """Implements ``FrozenTable``."""
-
-    name: str
-    schema: pa.Schema
-    keys: tuple[str, ...]
-    max_parallelism: int
-    stored: Iterator[Entry]
-    recent: FrozenTable
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        for key, value in self.stored:
-            for batch in _batches(value):
-                bucket = pa.array(np.full(batch.num_rows, namespace_of(key), np.int64))
-                groups = pa.array(key_groups(hash_columns(batch, self.keys), self.max_parallelism))
-                yield pa.RecordBatch.from_arrays([*batch.columns, bucket, groups], schema=self.schema)
-        yield from self.recent.batches()
-
-    def release(self) -> None:
-        self.recent.release()
+    def _put(self, bucket: int, batch: pa.RecordBatch, part: Part[MemoryBuckets]) -> None:
+        groups = batch.column(len(self._schema) + 1).to_numpy()
+        rows = batch.select(self._schema.names)
+        by_group = list(by_number(rows, groups.astype(np.int64)))
+        first = part.take_numbers(len(by_group))
+        keys = numbered([prefix_of(group, bucket) for group, _ in by_group], range(first, first + len(by_group)))
+        self._family.write(keys, [message_of(each) for _, each in by_group])
+        part.note(0, bucket, groups)

@@ -3,15 +3,16 @@
 Nothing in it outlives the process: checkpoints are what survives. So there is no write-ahead log, and no sync.
 """
 
-from collections.abc import Iterable, Iterator
+import os
+import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import rocksdict
 
 from cutwater.errors import StorageError
-
-Entry = tuple[bytes, bytes]
+from cutwater.state.rocksdb_family import Entry, Family
 
 MAX_OPEN_FILES = 256
 
@@ -26,6 +27,8 @@ class Tuning:
 
 
 class Database:
+    """One operator's in one subtask. If ``folder`` has the files of one, it goes on with them."""
+
     def __init__(self, uid: str, folder: str, tuning: Tuning) -> None:
         self._where = f"{uid}: RocksDB in {folder}"
         self._tuning = tuning
@@ -36,25 +39,64 @@ class Database:
         options.set_max_open_files(MAX_OPEN_FILES)
         options.set_keep_log_file_num(1)
         options.set_stats_dump_period_sec(0)
+        self._folder = folder
         try:
-            self._database = rocksdict.Rdict(folder, options)
+            self._unclaimed = set(families_in(folder))
+            self._database = rocksdict.Rdict(folder, options, {name: self._options() for name in self._unclaimed})
         except Exception as error:
             raise StorageError(f"{self._where} cannot be opened: {error}") from error
-        self._families: list[Any] = []
+        self._families: dict[str, Family] = {}
 
-    def family(self, name: str) -> "Family":
-        created = self._database.create_column_family(name, self._options())
+    def family(self, name: str, kind: type[Family] = Family) -> Family:
+        """For the state ``name``, which is declared now."""
+        is_present = name in self._unclaimed
+        self._unclaimed.discard(name)
+        opened = self._database.get_column_family(name) if is_present else self._create(name)
+        family = kind(self._where, *self._for_use(name, opened), self._options(), self._new_file)
+        family.is_empty = not is_present
+        self._families[name] = family
+        return family
+
+    def renew(self, family: Family, name: str) -> None:
+        """Let go of all that it holds."""
+        family.close()
+        self._database.drop_column_family(name)
+        family.begin_anew(*self._for_use(name, self._create(name)))
+
+    def drop_unclaimed(self) -> None:
+        """What it was opened with and nobody declared."""
+        for name in self._unclaimed:
+            self._database.drop_column_family(name)
+        self._unclaimed.clear()
+
+    def _create(self, name: str) -> Any:
+        return self._database.create_column_family(name, self._options())
+
+    def _for_use(self, name: str, opened: Any) -> tuple[Any, Any]:
         without_log: Any = rocksdict.WriteOptions()  # its stubs have a method where there is an attribute
         without_log.disable_wal = True
-        created.set_write_options(without_log)
-        self._families.append(created)
-        return Family(self._where, created, self._database.get_column_family_handle(name))
+        opened.set_write_options(without_log)
+        return opened, self._database.get_column_family_handle(name)
+
+    def link(self, folder: str) -> None:
+        """The files of the database as it is now, in a new folder, without copying them."""
+        # Else it would flush by itself, and keep the interpreter from everybody meanwhile.
+        for family in self._families.values():
+            family.flush()
+        try:
+            rocksdict.Checkpoint(self._database).create_checkpoint(folder)
+        except Exception as error:
+            raise StorageError(f"{self._where} cannot be linked to {folder}: {error}") from error
 
     def close(self) -> None:
         """Cuts that were taken can still be read: they keep what they need."""
-        for family in self._families:
+        for family in self._families.values():
             family.close()
         self._database.close()
+
+    def _new_file(self) -> str:
+        """Of a name that nobody has, where it can be moved into the database."""
+        return f"{self._folder}.{uuid.uuid4().hex}"
 
     def _options(self) -> Any:
         # Raw: keys and values are bytes. Else rocksdict would pickle what it does not know.
@@ -65,68 +107,32 @@ class Database:
         blocks.set_block_cache(self._cache)
         blocks.set_bloom_filter(10, False)
         options.set_block_based_table_factory(blocks)
+        # Files of about the same size are joined: a few rows that changed do not have all the others written anew.
+        options.set_compaction_style(rocksdict.DBCompactionStyle.universal())
         return options
 
 
-class Family:
-    """One state. Written by the loop; a cut is read on the snapshot thread."""
+def families_in(folder: str) -> list[str]:
+    """The column families of the database in ``folder``, if there is one."""
+    if not os.path.exists(os.path.join(folder, "CURRENT")):
+        return []
+    return [name for name in rocksdict.Rdict.list_cf(folder, rocksdict.Options(raw_mode=True)) if name != "default"]
 
-    def __init__(self, where: str, family: Any, handle: Any) -> None:
-        self._where = where
-        self._family = family
-        self._handle = handle
-        self.is_empty = True
-        """Until something is written: what was never there need not be looked for."""
 
-    def get(self, keys: list[bytes]) -> list[bytes | None]:
-        found: list[bytes | None] = [None] * len(keys) if self.is_empty else self._family.get(keys)
-        return found
-
-    def write(self, entries: Iterable[Entry], deleted: Iterable[bytes] = ()) -> None:
-        batch = rocksdict.WriteBatch(raw_mode=True)
-        batch.set_default_column_family(self._handle)
-        for key, value in entries:
-            batch.put(key, value)
-        for key in deleted:
-            batch.delete(key)
-        self._apply(batch)
-        self.is_empty = False
-
-    def drop(self, prefixes: Iterable[bytes]) -> None:
-        """Every key that begins with one of them."""
-        batch = rocksdict.WriteBatch(raw_mode=True)
-        for prefix in prefixes:
-            batch.delete_range(prefix, after(prefix), self._handle)
-        self._apply(batch)
-
-    def scan(self, prefix: bytes) -> Iterator[Entry]:
-        """In the order of the keys."""
-        # Not by an upper bound in ReadOptions: rocksdict frees it with them, while its iterator still goes by it.
-        for entry in self._family.items(from_key=prefix):
-            if not entry[0].startswith(prefix):
+def read_family(folder: str, name: str, first: bytes, end: bytes) -> Iterator[Entry]:
+    """From a database that nobody writes to: the entries from ``first`` on, and before ``end``."""
+    options = rocksdict.Options(raw_mode=True)
+    families = {each: rocksdict.Options(raw_mode=True) for each in families_in(folder)}
+    try:
+        database = rocksdict.Rdict(folder, options, families, rocksdict.AccessType.read_only())
+    except Exception as error:
+        raise StorageError(f"The RocksDB database in {folder} cannot be read: {error}") from error
+    family: Any = database.get_column_family(name)
+    try:
+        for entry in family.items(from_key=first):
+            if entry[0] >= end:
                 return
             yield entry
-
-    def cut(self) -> Iterator[Entry]:
-        """Everything as it is now, to be read later, on any thread, once.
-
-        An iterator sees what was there when it was made. (A ``Snapshot`` of rocksdict does so for single keys only: its
-        iterators see what was written since.)
-        """
-        entries: Iterator[Entry] = iter(()) if self.is_empty else self._family.items()
-        return entries
-
-    def _apply(self, batch: Any) -> None:
-        try:
-            self._family.write(batch)
-        except Exception as error:
-            raise StorageError(
-                f"{self._where} cannot be written: {error}. Is the disk full? "
-                "cw.RocksDB(local_directories=[...]) says where it writes."
-            ) from error
-
-
-def after(prefix: bytes) -> bytes:
-    """The first key behind all that begin with ``prefix``, which is not all 0xff."""
-    stripped = prefix.rstrip(b"\xff")
-    return stripped[:-1] + bytes([stripped[-1] + 1])
+    finally:
+        family.close()
+        database.close()

@@ -1,10 +1,8 @@
-"""The table of the RocksDB backend for joins: what came lately in a table of the Memory backend, older rows one by one under
+"""The table of the RocksDB backend for joins: what came lately in tables of the Memory backend, older rows one by one under
 their keys, so that only those with an asked key are read."""
 
-import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import count, islice
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -15,13 +13,13 @@ from cutwater.state.appended_rows import no_rows
 from cutwater.state.cache_share import CacheShare
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.memory_join import MemoryJoin, MemoryJoinSide
-from cutwater.state.rocksdb_aggregates import READ_ROWS
-from cutwater.state.rocksdb_database import Entry, Family
-from cutwater.state.rocksdb_keys import groups_of, namespaces_of, prefix_of, stored_keys
-from cutwater.state.row_codec import RowCodec
+from cutwater.state.rocksdb_cut import Gate
+from cutwater.state.rocksdb_family import Family
+from cutwater.state.rocksdb_frozen import TableInParts
+from cutwater.state.rocksdb_keys import groups_of, numbered, stored_keys, stored_keys_in_order
+from cutwater.state.rocksdb_layout import Content, Layout
+from cutwater.state.rocksdb_parts import STEP_ROWS, Part, Parts
 from cutwater.state.tables import JoinSide
-
-_NUMBER = struct.Struct(">Q")
 
 
 class RocksDBJoin:
@@ -29,50 +27,47 @@ class RocksDBJoin:
 
     def __init__(
         self, name: str, sides: Sequence[JoinSide], bucket: str, max_parallelism: int, share: CacheShare,
-        families: Sequence[Family],
+        gate: Gate, families: Sequence[Family],
     ) -> None:  # fmt: skip
-        self._of = (tuple(sides), bucket, max_parallelism)
-        self._share = share
-        share.join()
-        self.recent = MemoryJoin(*self._of)
-        self._recent_bytes = 0
+        of = (tuple(sides), bucket, max_parallelism)
+        self.parts = Parts(share, gate, families, lambda: MemoryJoin(*of), self._write, MemoryJoin.drop)
         self.sides = tuple(
             RocksDBJoinSide(self, side, f"{name}.{word}", family)
             for side, (word, family) in enumerate(zip(("left", "right"), families, strict=True))
         )
 
     def buckets(self) -> Iterable[int]:
-        return {*self.recent.buckets(), *self.sides[0].stored, *self.sides[1].stored}
+        found = {bucket for memory in self.parts.memories() for bucket in memory.buckets()}
+        return found.union(*self.parts.written)
 
     def add(self, side: int, bucket: int, rows: pa.RecordBatch) -> None:
-        self.recent.add(side, bucket, rows)
-        self._recent_bytes += rows.nbytes
-        if self._recent_bytes > self._share.bytes:
-            for each in self.sides:
-                each.write_back()
-            self.recent = MemoryJoin(*self._of)
-            self._recent_bytes = 0
+        self.parts.recent.add(side, bucket, rows)
+        self.parts.added(rows.nbytes)
 
     def matches(self, side: int, bucket: int, rows: pa.RecordBatch) -> tuple[Times, pa.RecordBatch]:
         other = self.sides[1 - side]
-        recent = self.recent.matches(side, bucket, rows)
-        if bucket not in other.stored:
-            return recent
-        keys = rows.select(list(self.recent.sides[side].keys))
-        stored = other.matches(bucket, keys)
-        asked = np.concatenate([stored[0], recent[0]])
-        pairs: pa.RecordBatch = pa.concat_batches([stored[1], recent[1]])  # type: ignore[attr-defined]  # the stubs lack it
-        # Stable: of one asked row those that are stored, which came first, stay before the recent ones.
+        memories = self.parts.memories()
+        found = [memory.matches(side, bucket, rows) for memory in memories[:-1] if bucket in memory.buckets()]
+        found.append(memories[-1].matches(side, bucket, rows))
+        if bucket in other.written:
+            found.insert(0, other.matches(bucket, rows.select(list(self.parts.recent.sides[side].keys))))
+        if len(found) == 1:
+            return found[0]
+        asked = np.concatenate([which for which, _ in found])
+        pairs: pa.RecordBatch = pa.concat_batches([pairs for _, pairs in found])  # type: ignore[attr-defined]  # the stubs lack it
+        # Stable: of one asked row those that came first, which are found first, stay before the later ones.
         order = np.argsort(asked, kind="stable")
         return asked[order], pairs.take(order)
 
     def drop(self, bucket: int) -> None:
-        self.recent.drop(bucket)
-        for side in self.sides:
-            side.drop(bucket)
+        self.parts.drop(bucket)
+
+    def _write(self, part: Part[MemoryJoin]) -> Iterator[None]:
+        left, right = (side.write(part) for side in self.sides)
+        return chain(left, right)
 
 
-class RocksDBJoinSide:
+class RocksDBJoinSide(TableInParts):
     """One side as a table of the store. A key is key group, bucket, key and a number that counts; a value is a row."""
 
     holds_whole_rows = True
@@ -80,29 +75,30 @@ class RocksDBJoinSide:
     def __init__(self, join: RocksDBJoin, side: int, name: str, family: Family) -> None:
         self.name = name
         self._join = join
-        self._side = side
+        self._at = self._side = side
         self._family = family
-        recent = MemoryJoinSide(join.recent, side, name)
-        self.key_columns = recent.key_columns
-        self.stored_schema = recent.stored_schema
-        self._schema = join.recent.sides[side].schema
-        self._codec = RowCodec(self._schema)
-        self._max_parallelism = join.recent.max_parallelism
-        self.stored: dict[int, set[int]] = {}
-        """The key groups of each bucket that are in RocksDB."""
-        self._numbers = count()
+        recent = join.parts.recent
+        as_table = MemoryJoinSide(recent, side, name)
+        self.key_columns = as_table.key_columns
+        self.stored_schema = as_table.stored_schema
+        self._schema = recent.sides[side].schema
+        self.layout = Layout(Content.WHOLE_ROWS, self.stored_schema, self.key_columns)
+        self._codec = self.layout.codec()
+        self._max_parallelism = recent.max_parallelism
+        self.parts = join.parts
+        self.written = join.parts.written[side]
 
     def matches(self, bucket: int, keys: pa.RecordBatch) -> tuple[Times, pa.RecordBatch]:
         """Rows of this side with the given keys of the other: in the order of these, then of arrival."""
         groups = groups_of(keys.columns, keys.num_rows, self._max_parallelism)
         prefixes = stored_keys(keys.columns, groups, np.full(keys.num_rows, bucket, np.int64))
-        held = self.stored[bucket]
+        held = self.written[bucket]
         values: list[bytes] = []
         places: dict[bytes, range] = {}
         for prefix, group in zip(prefixes, groups.tolist(), strict=True):
             if group in held and prefix not in places:
                 first = len(values)
-                values.extend(value for _, value in self._family.scan(prefix))
+                values.extend(value for _, value in self.parts.stored(self._family.scan(prefix)))
                 places[prefix] = range(first, len(values))
         found = [places.get(prefix, range(0)) for prefix in prefixes]
         asked = np.repeat(np.arange(keys.num_rows), [len(place) for place in found])
@@ -111,58 +107,33 @@ class RocksDBJoinSide:
         rows = pa.RecordBatch.from_arrays(self._codec.decode(values), schema=self._schema)
         return asked, rows.take(pa.array([row for place in found for row in place], pa.int64()))
 
-    def drop(self, bucket: int) -> None:
-        groups = self.stored.pop(bucket, None)
-        if groups:
-            self._family.drop(prefix_of(group, bucket) for group in groups)
+    def write(self, part: Part[MemoryJoin]) -> Iterator[None]:
+        return self._steps(part, self._as_table(part.memory).freeze())
 
-    def write_back(self) -> None:
-        for batch in self._recent().freeze().batches():
-            *columns, buckets, groups = batch.columns
-            numbers, in_groups = buckets.to_numpy(), groups.to_numpy()
-            keys = stored_keys(batch.select(list(self.key_columns)).columns, in_groups, numbers)
-            values = self._codec.encode(columns, batch.num_rows)
-            self._family.write(
-                (key + _NUMBER.pack(number), value)
-                for key, value, number in zip(keys, values, self._numbers, strict=False)
-            )
-            for bucket in np.unique(numbers).tolist():
-                self.stored.setdefault(bucket, set()).update(np.unique(in_groups[numbers == bucket]).tolist())
+    def _as_table(self, memory: MemoryJoin) -> MemoryJoinSide:
+        return MemoryJoinSide(memory, self._side, self.name)
 
-    def freeze(self) -> FrozenTable:
-        return FrozenRocksDBJoinSide(
-            self.name, self.stored_schema, self._codec, self._family.cut(), self._recent().freeze()
-        )
+    def _steps(self, part: Part[MemoryJoin], frozen: FrozenTable) -> Iterator[None]:
+        for whole in frozen.batches():
+            bucket = whole.column(len(self._schema))[0].as_py()
+            for start in range(0, whole.num_rows, STEP_ROWS):
+                if part.needs(bucket):
+                    self._put(bucket, whole.slice(start, STEP_ROWS), part)
+                yield
+
+    def _put(self, bucket: int, batch: pa.RecordBatch, part: Part[MemoryJoin]) -> None:
+        *columns, buckets, groups = batch.columns
+        in_groups = groups.to_numpy()
+        own = batch.select(list(self.key_columns)).columns
+        keys, order = stored_keys_in_order(own, in_groups, buckets.to_numpy())
+        values = self._codec.encode(columns, batch.num_rows)
+        numbers = (order + part.take_numbers(batch.num_rows)).tolist()
+        self._family.write(numbered(keys, numbers), [values[i] for i in order.tolist()])
+        part.note(self._side, bucket, in_groups)
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
-        bucket_column = self._join.recent.bucket
+        bucket_column = self.parts.recent.bucket
         for batch in batches:
             rows = batch.select(self._schema.names).cast(self._schema)
             for bucket, part in by_number(rows, batch.column(bucket_column).to_numpy()):
                 self._join.add(self._side, bucket, part)
-
-    def _recent(self) -> MemoryJoinSide:
-        return MemoryJoinSide(self._join.recent, self._side, self.name)
-
-
-@dataclass(frozen=True, slots=True)
-class FrozenRocksDBJoinSide:
-    """Implements ``FrozenTable``: older rows first, as they are to be found in the order of arrival."""
-
-    name: str
-    schema: pa.Schema
-    codec: RowCodec
-    stored: Iterator[Entry]
-    recent: FrozenTable
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        while read := list(islice(self.stored, READ_ROWS)):
-            keys = [key for key, _ in read]
-            groups = np.frombuffer(b"".join([key[:2] for key in keys]), ">u2").astype(np.int32)
-            columns = self.codec.decode([value for _, value in read])
-            buckets = pa.array(namespaces_of(keys))
-            yield pa.RecordBatch.from_arrays([*columns, buckets, pa.array(groups)], schema=self.schema)
-        yield from self.recent.batches()
-
-    def release(self) -> None:
-        self.recent.release()

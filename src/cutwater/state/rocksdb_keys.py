@@ -1,28 +1,31 @@
-"""Keys as RocksDB has them: key group, namespace (a pane or bucket; not every state has one), the encoded key.
+"""Keys as RocksDB has them: key group, namespace (a pane or bucket; not every state has one), the encoded key, a number.
 
 Big endian, so that what belongs together stands together. No encoded key begins another one of the same columns.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cutwater.flow.arrow import Array
 from cutwater.flow.hashing import hash_arrays, key_groups
-from cutwater.state.encoded_keys import decode, encode
+from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.state.encoded_keys import apart, decode, encode
 from cutwater.state.pointers import address
 
 _SIGN = 1 << 63
-_GROUP = struct.Struct(">H")
-_NAMESPACE = struct.Struct(">Q")
+_NUMBER = struct.Struct(">Q")
 _GROUP_AND_NAMESPACE = struct.Struct(">HQ")
 
-GROUP_BYTES = _GROUP.size
-NAMESPACE_BYTES = _NAMESPACE.size
+GROUP_BYTES = 2
+NAMESPACE_BYTES = 8
+PREFIX_BYTES = GROUP_BYTES + NAMESPACE_BYTES
 
+Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 
 
@@ -33,27 +36,82 @@ def groups_of(columns: Sequence[Array], records: int, max_parallelism: int) -> n
 def stored_keys(
     columns: Sequence[Array], groups: npt.NDArray[np.int32], namespaces: Numbers | None = None
 ) -> list[bytes]:
-    encoded, starts = encode(columns, len(groups))
-    raw, ends = encoded.tobytes(), starts.tolist()
-    if namespaces is None:
-        heads = map(_GROUP.pack, groups.tolist())
-    else:
-        heads = map(prefix_of, groups.tolist(), namespaces.tolist())
-    return [head + raw[start:end] for head, start, end in zip(heads, ends[:-1], ends[1:], strict=True)]
+    return apart(*_stored(columns, groups, namespaces))
+
+
+def stored_keys_in_order(
+    columns: Sequence[Array], groups: npt.NDArray[np.int32], namespaces: Numbers | None = None
+) -> tuple[list[bytes], Numbers]:
+    """As RocksDB orders them, and which of them stands where: it reads and writes neighbours faster."""
+    joined, starts = _stored(columns, groups, namespaces)
+    order = _order(joined, starts)
+    keys = apart(joined, starts)
+    return [keys[i] for i in order.tolist()], order
+
+
+def key_order(columns: Sequence[Array], groups: npt.NDArray[np.int32]) -> Numbers:
+    """Which of the keys comes first in RocksDB, and so on."""
+    return _order(*_stored(columns, groups, None))
+
+
+def _stored(
+    columns: Sequence[Array], groups: npt.NDArray[np.int32], namespaces: Numbers | None
+) -> tuple[Bytes, Numbers]:
+    head = GROUP_BYTES + (0 if namespaces is None else NAMESPACE_BYTES)
+    joined, starts = encode(columns, len(groups), head=head)
+    heads = np.empty((len(groups), head), np.uint8)
+    heads[:, :GROUP_BYTES] = groups.astype(">u2").view(np.uint8).reshape(-1, GROUP_BYTES)
+    if namespaces is not None:
+        unsigned = namespaces.view(np.uint64) ^ np.uint64(_SIGN)
+        heads[:, GROUP_BYTES:] = unsigned.astype(">u8").view(np.uint8).reshape(-1, NAMESPACE_BYTES)
+    for at in range(head):
+        joined[starts[:-1] + at] = heads[:, at]
+    return joined, starts
+
+
+def _order(joined: Bytes, starts: Numbers) -> Numbers:
+    records = len(starts) - 1
+    width = len(joined) // max(records, 1)
+    if records and 8 <= width <= 16 and (np.diff(starts) == width).all():
+        # As two numbers each: several times as fast, and that is how keys of one number are.
+        keys = joined.reshape(records, width)
+        halves = [
+            np.ascontiguousarray(keys[:, at : at + 8]).view(">u8").ravel().astype(np.uint64) for at in (0, width - 8)
+        ]
+        return np.lexsort((halves[1], halves[0]))
+    buffers: list[pa.Buffer | None] = [None, pa.py_buffer(starts.data), pa.py_buffer(joined.data)]
+    keys_array = pa.Array.from_buffers(pa.large_binary(), records, buffers)
+    order: Numbers = pc.sort_indices(keys_array).to_numpy().astype(np.int64)
+    return order
+
+
+def group_bounds(groups: KeyGroupRange) -> tuple[bytes, bytes]:
+    """Where the keys of these groups begin, and where those of later ones do."""
+    return groups.first.to_bytes(GROUP_BYTES, "big"), (groups.last + 1).to_bytes(GROUP_BYTES, "big")
 
 
 def prefix_of(group: int, namespace: int) -> bytes:
     return _GROUP_AND_NAMESPACE.pack(group, namespace + _SIGN)
 
 
-def namespace_key(namespace: int) -> bytes:
-    return _NAMESPACE.pack(namespace + _SIGN)
+def prefix_parts(prefix: bytes) -> tuple[int, int]:
+    """Key group and namespace."""
+    group, namespace = _GROUP_AND_NAMESPACE.unpack(prefix)
+    return group, namespace - _SIGN
 
 
-def namespace_of(key: bytes) -> int:
-    """The inverse of ``namespace_key``."""
-    number: int = _NAMESPACE.unpack_from(key)[0]
-    return number - _SIGN
+def numbered(keys: Sequence[bytes], numbers: Iterable[int]) -> list[bytes]:
+    """With a number behind each, by which those that are otherwise alike are in order."""
+    return [key + tail for key, tail in zip(keys, map(_NUMBER.pack, numbers), strict=False)]
+
+
+def number_of(key: bytes) -> int:
+    number: int = _NUMBER.unpack_from(key, len(key) - _NUMBER.size)[0]
+    return number
+
+
+def groups_in(keys: Sequence[bytes]) -> npt.NDArray[np.int32]:
+    return np.frombuffer(b"".join([key[:GROUP_BYTES] for key in keys]), ">u2").astype(np.int32)
 
 
 def key_columns(keys: Sequence[bytes], schema: pa.Schema, *, namespace: bool = False) -> tuple[list[Array], Array]:

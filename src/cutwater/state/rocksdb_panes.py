@@ -1,8 +1,9 @@
-"""The table of the RocksDB backend for windows: what came lately in a table of the Memory backend, merged into RocksDB when
-there is too much of it. Nothing is read from RocksDB before a window is due."""
+"""The table of the RocksDB backend for windows: what came lately in tables of the Memory backend, the rest in RocksDB.
+
+Rows of a key are merged when a window is due, not when they are written: until then nothing is read.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
@@ -12,18 +13,26 @@ from cutwater.flow.partitioning import by_number
 from cutwater.state.cache_share import CacheShare
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.memory_panes import MemoryPanes
-from cutwater.state.rocksdb_aggregates import READ_ROWS
-from cutwater.state.rocksdb_database import Entry, Family
-from cutwater.state.rocksdb_keys import groups_of, key_columns, namespaces_of, prefix_of, stored_keys
-from cutwater.state.row_codec import RowCodec
+from cutwater.state.rocksdb_cut import Gate
+from cutwater.state.rocksdb_family import Family
+from cutwater.state.rocksdb_frozen import TableInParts
+from cutwater.state.rocksdb_keys import (
+    groups_of,
+    key_columns,
+    numbered,
+    prefix_of,
+    stored_keys_in_order,
+)
+from cutwater.state.rocksdb_layout import READ_ROWS, Content, Layout
+from cutwater.state.rocksdb_parts import STEP_ROWS, Part, Parts
 from cutwater.state.tables import Column, Merge
 
 MERGED_ROWS = 65_536
 """So many rows of a window are merged at once: groups of keys are taken together up to it."""
 
 
-class RocksDBPanes:
-    """Implements ``PaneTable``."""
+class RocksDBPanes(TableInParts):
+    """Implements ``PaneTable``. A key is key group, pane, key and a number; a value is a partial row."""
 
     holds_whole_rows = False
 
@@ -37,39 +46,35 @@ class RocksDBPanes:
         max_parallelism: int,
         family: Family,
         share: CacheShare,
+        gate: Gate,
     ) -> None:
         self.name = name
         self._of = (uid, name, keys, pane, tuple(columns), max_parallelism)
         self._max_parallelism = max_parallelism
         self._family = family
-        self._share = share
-        share.join()
-        self._recent = MemoryPanes(*self._of)
-        self._recent_bytes = 0
-        self.key_columns = self._recent.key_columns
-        self.stored_schema = self._recent.stored_schema
-        self._partial = self._recent.partial_schema
+        self.parts = Parts(share, gate, [family], lambda: MemoryPanes(*self._of), self._write, MemoryPanes.drop)
+        self.key_columns = self.parts.recent.key_columns
+        self.stored_schema = self.parts.recent.stored_schema
+        self._partial = self.parts.recent.partial_schema
         self._key_schema = pa.schema([self._partial.field(i) for i in range(len(keys))])
-        self._codec = RowCodec(pa.schema([column.field for column, _ in columns]))
-        self._stored: dict[int, set[int]] = {}
-        """The key groups of each pane that are in RocksDB."""
+        self.layout = Layout(Content.BY_PANE_AND_KEY, self.stored_schema, tuple(keys.names))
+        self._codec = self.layout.codec()
 
     def panes(self) -> Iterable[int]:
-        return {*self._recent.panes(), *self._stored}
+        return {pane for memory in self.parts.memories() for pane in memory.panes()} | self.parts.written[0].keys()
 
     def merge(self, pane: int, partial: pa.RecordBatch) -> None:
-        self._recent.merge(pane, partial)
-        self._recent_bytes += partial.nbytes
-        if self._recent_bytes > self._share.bytes:
-            self._write_back()
+        self.parts.recent.merge(pane, partial)
+        self.parts.added(partial.nbytes)
 
     def read(self, panes: Iterable[int]) -> Iterator[pa.RecordBatch]:
         asked = list(panes)
-        if not any(pane in self._stored for pane in asked):
-            yield from self._recent.read(asked)
+        memories = self.parts.memories()
+        if len(memories) == 1 and not any(pane in self.parts.written[0] for pane in asked):
+            yield from memories[0].read(asked)
             return
-        recent = {pane: self._recent_by_group(pane) for pane in asked}
-        groups = {group for pane in asked for group in (*self._stored.get(pane, ()), *recent[pane])}
+        recent = {pane: self._by_group(memories, pane) for pane in asked}
+        groups = {group for pane in asked for group in (*self.parts.written[0].get(pane, ()), *recent[pane])}
         merging, rows = MemoryPanes(*self._of), 0
         for group in sorted(groups):
             for pane in asked:
@@ -83,15 +88,7 @@ class RocksDBPanes:
         yield from merging.read([0])
 
     def drop(self, pane: int) -> None:
-        self._recent.drop(pane)
-        groups = self._stored.pop(pane, None)
-        if groups:
-            self._family.drop(prefix_of(group, pane) for group in groups)
-
-    def freeze(self) -> FrozenTable:
-        return FrozenRocksDBPanes(
-            self.name, self.stored_schema, self._key_schema, self._codec, self._family.cut(), self._recent.freeze()
-        )
+        self.parts.drop(pane)
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         pane_column = self.key_columns[-1]
@@ -100,9 +97,9 @@ class RocksDBPanes:
             for pane, part in by_number(rows, batch.column(pane_column).to_numpy()):
                 self.merge(pane, part)
 
-    def _recent_by_group(self, pane: int) -> dict[int, list[pa.RecordBatch]]:
+    def _by_group(self, memories: Sequence[MemoryPanes], pane: int) -> dict[int, list[pa.RecordBatch]]:
         found: dict[int, list[pa.RecordBatch]] = {}
-        for batch in self._recent.read([pane]):
+        for batch in (batch for memory in memories for batch in memory.read([pane])):
             for group, part in by_number(batch, self._groups(batch).astype(np.int64)):
                 found.setdefault(group, []).append(part)
         return found
@@ -111,68 +108,36 @@ class RocksDBPanes:
         return groups_of(partial.columns[: len(self._key_schema)], partial.num_rows, self._max_parallelism)
 
     def _stored_rows(self, pane: int, group: int) -> Iterator[pa.RecordBatch]:
-        if group not in self._stored.get(pane, ()):
+        if group not in self.parts.written[0].get(pane, ()):
             return
-        entries = self._family.scan(prefix_of(group, pane))
+        entries = self.parts.stored(self._family.scan(prefix_of(group, pane)))
         while read := list(islice(entries, READ_ROWS)):
-            yield self._rows([key for key, _ in read], [value for _, value in read])
+            columns, _ = key_columns([key for key, _ in read], self._key_schema, namespace=True)
+            values = self._codec.decode([value for _, value in read])
+            yield pa.RecordBatch.from_arrays([*columns, *values], schema=self._partial)
 
-    def _rows(self, keys: Sequence[bytes], values: Sequence[bytes]) -> pa.RecordBatch:
-        columns, _ = key_columns(keys, self._key_schema, namespace=True)
-        return pa.RecordBatch.from_arrays([*columns, *self._codec.decode(values)], schema=self._partial)
+    def _write(self, part: Part[MemoryPanes]) -> Iterator[None]:
+        return self._steps(part, part.memory.freeze())
 
-    def _write_back(self) -> None:
-        for pane in list(self._recent.panes()):
-            for batch in self._recent.read([pane]):
-                self._write(pane, batch)
-        self._recent = MemoryPanes(*self._of)
-        self._recent_bytes = 0
+    def _steps(self, part: Part[MemoryPanes], frozen: FrozenTable) -> Iterator[None]:
+        try:
+            for whole in frozen.batches():
+                for start in range(0, whole.num_rows, STEP_ROWS):
+                    self._put(whole.slice(start, STEP_ROWS), part)
+                    yield
+        finally:
+            frozen.release()
 
-    def _write(self, pane: int, batch: pa.RecordBatch) -> None:
-        """``batch`` has each key once."""
-        groups = self._groups(batch)
-        keys = self._keys_of(pane, batch, groups)
-        if pane in self._stored:
-            found = [(key, value) for key, value in zip(keys, self._family.get(keys), strict=True) if value is not None]
-            if found:
-                merging = MemoryPanes(*self._of)
-                merging.merge(0, self._rows([key for key, _ in found], [value for _, value in found]))
-                merging.merge(0, batch)
-                for merged in merging.read([0]):
-                    self._put(pane, merged)
-                return
-        self._put(pane, batch)
-
-    def _put(self, pane: int, batch: pa.RecordBatch) -> None:
-        groups = self._groups(batch)
-        values = self._codec.encode(batch.columns[len(self._key_schema) :], batch.num_rows)
-        self._family.write(zip(self._keys_of(pane, batch, groups), values, strict=True))
-        self._stored.setdefault(pane, set()).update(np.unique(groups).tolist())
-
-    def _keys_of(self, pane: int, batch: pa.RecordBatch, groups: "np.typing.NDArray[np.int32]") -> list[bytes]:
-        panes = np.full(batch.num_rows, pane, np.int64)
-        return stored_keys(batch.columns[: len(self._key_schema)], groups, panes)
-
-
-@dataclass(frozen=True, slots=True)
-class FrozenRocksDBPanes:
-    """Implements ``FrozenTable``: what is stored, then what came lately, which merges into it when it is restored."""
-
-    name: str
-    schema: pa.Schema
-    keys: pa.Schema
-    codec: RowCodec
-    stored: Iterator[Entry]
-    recent: FrozenTable
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        while read := list(islice(self.stored, READ_ROWS)):
-            keys = [key for key, _ in read]
-            columns, groups = key_columns(keys, self.keys, namespace=True)
-            values = self.codec.decode([value for _, value in read])
-            panes = pa.array(namespaces_of(keys))
-            yield pa.RecordBatch.from_arrays([*columns, panes, *values, groups], schema=self.schema)
-        yield from self.recent.batches()
-
-    def release(self) -> None:
-        self.recent.release()
+    def _put(self, batch: pa.RecordBatch, part: Part[MemoryPanes]) -> None:
+        """Rows of one pane, each of another key or as they came, in which case they are in order."""
+        width = len(self._key_schema)
+        pane = batch.column(width)[0].as_py()
+        if not part.needs(pane):
+            return
+        *columns, groups = batch.columns
+        in_groups = groups.to_numpy()
+        keys, order = stored_keys_in_order(columns[:width], in_groups, columns[width].to_numpy())
+        values = self._codec.encode(columns[width + 1 :], batch.num_rows)
+        numbers = (order + part.take_numbers(batch.num_rows)).tolist()
+        self._family.write(numbered(keys, numbers), [values[i] for i in order.tolist()])
+        part.note(0, pane, in_groups)

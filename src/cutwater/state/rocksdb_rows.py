@@ -4,7 +4,7 @@ A freeze starts a new top layer, as in the Memory backend. The layers below are 
 batch of records, and what was read or written lately is kept beside.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -14,11 +14,13 @@ import pyarrow as pa
 from cutwater.rows import values_of
 from cutwater.state.cache_share import CacheShare
 from cutwater.state.frozen import FrozenTable
-from cutwater.state.rocksdb_aggregates import READ_ROWS
-from cutwater.state.rocksdb_database import Entry, Family
-from cutwater.state.rocksdb_keys import key_columns, stored_keys
-from cutwater.state.row_codec import RowCodec
+from cutwater.state.rocksdb_cut import Gate, StoreCut
+from cutwater.state.rocksdb_family import Entry, Family
+from cutwater.state.rocksdb_keys import stored_keys
+from cutwater.state.rocksdb_layout import Content, Layout
 from cutwater.state.row_layers import GONE, MISSING, Layer, LayeredRows, RowForm, newest_items
+
+Json = Any
 
 WRITE_STEP = 2048
 _OBJECT_OVERHEAD = 4
@@ -37,9 +39,16 @@ class RocksDBRowTable(LayeredRows):
         max_parallelism: int,
         family: Family,
         share: CacheShare,
+        gate: Gate,
     ) -> None:
         super().__init__(uid, name, keys, value, max_parallelism)
-        self._codec = RowCodec(pa.schema([self.stored_schema.field(len(keys))]))
+        self.layout = Layout(Content.BY_KEY, self.stored_schema, self.key_columns)
+        self._codec = self.layout.codec()
+        self._gate = gate
+        self._cut: tuple[StoreCut, tuple[Layer, ...]] | None = None
+        """The last one, and the layers that it brings to RocksDB, until it is known what became of it."""
+        self._clean = 0
+        """How many of the layers below, from the last one on, are in RocksDB already."""
         self._family = family
         self._share = share
         share.join()
@@ -65,13 +74,27 @@ class RocksDBRowTable(LayeredRows):
     def items(self) -> Iterator[tuple[Any, Any]]:
         layers = (self._top, *self._below)
         yield from newest_items(layers)
-        for batch in _stored_batches(self._form, self._codec, self._family.cut(), layers):
+        for batch in _stored_batches(self._form, self.layout, self._family.cut(), layers):
             *keys, values, _ = batch.columns
             yield from zip(self._form.keys_of(keys), values_of(values), strict=True)
 
     def freeze(self) -> FrozenTable:
         self._seal()
-        return FrozenRocksDBRows(self._form, self._codec, self._family.cut(), self._below)
+        return FrozenRocksDBRows(self._form, self.layout, self._family.cut(), self._below)
+
+    def freeze_into(self, cut: StoreCut) -> FrozenTable:
+        self._hear_of_cut()
+        frozen = self.freeze()
+        handed_over = self._below[: len(self._below) - self._clean]
+        self._cut = cut, handed_over
+        cut.before_link(lambda: self._write_layers(handed_over))
+        return frozen
+
+    def details(self) -> Json:
+        return {}
+
+    def resume(self, details: Json) -> None:
+        """All of it is in RocksDB."""
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Columns to columns: nothing becomes a Python value before it is asked for."""
@@ -83,25 +106,47 @@ class RocksDBRowTable(LayeredRows):
         """Write a bounded part of what is to be written; more only if it would not fit into memory."""
         if len(self._top) * self._entry_bytes > self._share.bytes / 2:
             self._seal()
-        while self._below:
+        self._hear_of_cut()
+        while self._below and (self._clean or not self._gate.is_shut):
             self._write_step()
             if sum(map(len, self._below)) * self._entry_bytes <= self._share.bytes:
                 return
+
+    def _hear_of_cut(self) -> None:
+        if self._cut is None or not self._cut[0].is_over:
+            return
+        cut, layers = self._cut
+        self._cut = None
+        if cut.is_linked and layers:
+            newest = next(at for at, layer in enumerate(self._below) if layer is layers[0])
+            self._clean = len(self._below) - newest
 
     def _write_step(self) -> None:
         """A part of the oldest layer; it goes when all of it is written."""
         if self._writing is None:
             self._writing = iter(self._below[-1].items())
         part = list(islice(self._writing, WRITE_STEP))
-        for batch in self._form.batches((key, value) for key, value in part if value is not GONE):
-            self._write(batch)
-        gone = [key for key, value in part if value is GONE]
-        if gone:
-            self._family.write((), self._stored_keys(gone))
+        if not self._clean:
+            self._write_items(part)
         self._keep(part)
         if len(part) < WRITE_STEP:
             self._below = self._below[:-1]
             self._writing = None
+            self._clean = max(self._clean - 1, 0)
+
+    def _write_layers(self, layers: Sequence[Layer]) -> None:
+        """On the snapshot thread; oldest first, so that the newest value stays."""
+        for layer in reversed(layers):
+            items = iter(layer.items())
+            while part := list(islice(items, WRITE_STEP)):
+                self._write_items(part)
+
+    def _write_items(self, items: list[tuple[Any, Any]]) -> None:
+        for batch in self._form.batches((key, value) for key, value in items if value is not GONE):
+            self._write(batch)
+        gone = [key for key, value in items if value is GONE]
+        if gone:
+            self._family.write((), (), self._stored_keys(gone))
 
     def _read(self, key: Any) -> Any:
         [found] = self._family.get(self._stored_keys([key]))
@@ -130,23 +175,21 @@ class RocksDBRowTable(LayeredRows):
         encoded = self._codec.encode([values], batch.num_rows)
         seen = _OBJECT_OVERHEAD * (sum(map(len, keys)) + sum(map(len, encoded))) / batch.num_rows
         self._entry_bytes += (seen - self._entry_bytes) / 2
-        self._family.write(zip(keys, encoded, strict=True))
+        self._family.write(keys, encoded)
 
 
 def _stored_batches(
-    form: RowForm, codec: RowCodec, stored: Iterator[Entry], layers: tuple[Layer, ...]
+    form: RowForm, layout: Layout, stored: Iterator[Entry], layers: tuple[Layer, ...]
 ) -> Iterator[pa.RecordBatch]:
     """What RocksDB has under keys that no layer knows."""
-    key_schema = pa.schema([form.schema.field(i) for i in range(len(form.schema) - 2)])
-    while read := list(islice(stored, READ_ROWS)):
-        columns, groups = key_columns([key for key, _ in read], key_schema)
-        values = codec.decode([value for _, value in read])
-        batch = pa.RecordBatch.from_arrays([*columns, *values, groups], schema=form.schema)
-        if layers:
-            alone = [not any(key in layer for layer in layers) for key in form.keys_of(columns)]
-            batch = batch.filter(pa.array(alone))
-        if batch.num_rows:
+    for batch in layout.batches(stored):
+        if not layers:
             yield batch
+            continue
+        keys = form.keys_of(batch.columns[: len(layout.keys)])
+        alone = batch.filter(pa.array([not any(key in layer for layer in layers) for key in keys]))
+        if alone.num_rows:
+            yield alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +197,7 @@ class FrozenRocksDBRows:
     """Implements ``FrozenTable``."""
 
     form: RowForm
-    codec: RowCodec
+    layout: Layout
     stored: Iterator[Entry]
     layers: tuple[Layer, ...]
 
@@ -168,7 +211,7 @@ class FrozenRocksDBRows:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         yield from self.form.batches(newest_items(self.layers))
-        yield from _stored_batches(self.form, self.codec, self.stored, self.layers)
+        yield from _stored_batches(self.form, self.layout, self.stored, self.layers)
 
     def release(self) -> None:
         """The layers are never changed, and the cut goes with this object."""

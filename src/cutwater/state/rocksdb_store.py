@@ -1,23 +1,32 @@
 """The state of one operator in one subtask, in RocksDB."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import pyarrow as pa
 
+from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state.cache_share import CacheShare
+from cutwater.state.frozen import FrozenTable
 from cutwater.state.local_folder import LocalFolder
 from cutwater.state.rocksdb_aggregates import RocksDBAggregateTable
 from cutwater.state.rocksdb_buckets import RocksDBBuckets
+from cutwater.state.rocksdb_cut import Gate, StoreCut
 from cutwater.state.rocksdb_database import Database, Tuning
+from cutwater.state.rocksdb_family import Family
+from cutwater.state.rocksdb_frozen import FrozenFiles
 from cutwater.state.rocksdb_join import RocksDBJoin, RocksDBJoinSide
+from cutwater.state.rocksdb_layout import Layout
 from cutwater.state.rocksdb_panes import RocksDBPanes
 from cutwater.state.rocksdb_rows import RocksDBRowTable
 from cutwater.state.spilled_batches import SpilledBatches
-from cutwater.state.table_store import TableStore
+from cutwater.state.stored import Form, StoredState
+from cutwater.state.table_store import TableStore, never_declared
 from cutwater.state.tables import AggregateTable, BucketTable, Column, JoinSide, JoinTable, Merge, PaneTable, RowTable
 
+Json = Any
 Table = RocksDBAggregateTable | RocksDBPanes | RocksDBBuckets | RocksDBJoinSide | RocksDBRowTable
 
 
@@ -25,60 +34,136 @@ class RocksDBStore(TableStore[Table]):
     """Implements ``KeyedStateStore``."""
 
     def __init__(
-        self, uid: str, key_groups: KeyGroupRange, max_parallelism: int, parent: str, cache: int, tuning: Tuning
+        self,
+        uid: str,
+        key_groups: KeyGroupRange,
+        max_parallelism: int,
+        parent: str,
+        cache: int,
+        tuning: Tuning,
+        *,
+        incremental: bool,
     ) -> None:
         super().__init__(uid, key_groups, max_parallelism)
         self._share = CacheShare(cache)
+        self._gate = Gate()
+        self._incremental = incremental
         self._folder = LocalFolder(parent)
-        self._database = Database(uid, os.path.join(self._folder.path, "db"), tuning)
+        self._tuning = tuning
+        self._opened: Database | None = None
+        self._families: dict[str, Family] = {}
+        self._resumed: dict[str, Json] = {}
+        """What is told of states whose files are in the database, but which were not declared yet."""
+        self._cuts = 0
 
     def aggregates(self, name: str, keys: pa.Schema, columns: Sequence[Column]) -> AggregateTable:
-        self._check_new(name)
-        family = self._database.family(name)
-        table = RocksDBAggregateTable(self._uid, name, keys, columns, self._max_parallelism, family, self._share)
+        family = self._new_family(name)
+        table = RocksDBAggregateTable(
+            self._uid, name, keys, columns, self._max_parallelism, family, self._share, self._gate
+        )
         self._add(table)
         return table
 
     def rows(self, name: str, keys: pa.Schema, value: pa.DataType) -> RowTable:
-        self._check_new(name)
-        family = self._database.family(name)
-        table = RocksDBRowTable(self._uid, name, keys, value, self._max_parallelism, family, self._share)
+        family = self._new_family(name)
+        table = RocksDBRowTable(self._uid, name, keys, value, self._max_parallelism, family, self._share, self._gate)
         self._add(table)
         return table
 
     def panes(self, name: str, keys: pa.Schema, pane: str, columns: Sequence[tuple[Column, Merge]]) -> PaneTable:
-        self._check_new(name)
-        family = self._database.family(name)
-        table = RocksDBPanes(self._uid, name, keys, pane, columns, self._max_parallelism, family, self._share)
+        family = self._new_family(name)
+        table = RocksDBPanes(
+            self._uid, name, keys, pane, columns, self._max_parallelism, family, self._share, self._gate
+        )
         self._add(table)
         return table
 
     def buckets(self, name: str, schema: pa.Schema, keys: Sequence[str], bucket: str) -> BucketTable:
-        self._check_new(name)
-        family = self._database.family(name)
-        table = RocksDBBuckets(name, schema, keys, bucket, self._max_parallelism, family, self._share)
+        family = self._new_family(name)
+        table = RocksDBBuckets(name, schema, keys, bucket, self._max_parallelism, family, self._share, self._gate)
         self._add(table)
         return table
 
     def join(self, name: str, left: JoinSide, right: JoinSide, bucket: str) -> JoinTable:
         names = [f"{name}.left", f"{name}.right"]
         self._check_new(*names)
-        families = [self._database.family(side) for side in names]
-        join = RocksDBJoin(name, (left, right), bucket, self._max_parallelism, self._share, families)
+        families = [self._new_family(side) for side in names]
+        join = RocksDBJoin(name, (left, right), bucket, self._max_parallelism, self._share, self._gate, families)
         for side in join.sides:
             self._add(side)
         return join
+
+    def freeze(self, checkpoint: CheckpointId | None = None) -> list[FrozenTable]:
+        if self._resumed:
+            raise never_declared(self._uid, self._resumed)
+        if not self._incremental or not self._tables:
+            return super().freeze(checkpoint)
+        self._database.drop_unclaimed()
+        self._cuts += 1
+        cut = StoreCut(self._database, self._gate, os.path.join(self._folder.path, f"cut-{self._cuts}"))
+        frozen: list[FrozenTable] = []
+        for table in self._tables.values():
+            cut.join()
+            rows = table.freeze_into(cut)
+            details = {"layout": table.layout.to_json(), **table.details()}
+            frozen.append(FrozenFiles(rows, cut, self._families[table.name], self._key_groups, details))
+        return frozen
+
+    def resume(self, checkpoint: CheckpointId, state: StoredState) -> Collection[str]:
+        """The files become the database: nothing is read before it is asked for."""
+        tables = [table for table in state.stored if table.form is Form.ROCKSDB]
+        files = {file.name: file for table in tables for file in table.files}
+        if not tables or self._opened is not None or any(len(table.files) != len(files) for table in tables):
+            return ()
+        os.mkdir(self._database_folder)
+        for file in files.values():
+            state.fetch(file, os.path.join(self._database_folder, file.name))
+        self._resumed = {table.state: table.details for table in tables}
+        return self._resumed.keys()
 
     def tend(self) -> None:
         for table in self._tables.values():
             if isinstance(table, RocksDBRowTable):
                 table.tend()
 
+    def close(self) -> None:
+        super().close()
+        if self._opened is not None:
+            self._opened.close()
+        self._folder.close()
+
+    @property
+    def _database_folder(self) -> str:
+        return os.path.join(self._folder.path, "db")
+
+    @property
+    def _database(self) -> Database:
+        if self._opened is None:
+            self._opened = Database(self._uid, self._database_folder, self._tuning)
+        return self._opened
+
+    def _new_family(self, name: str) -> Family:
+        self._check_new(name)
+        self._families[name] = self._database.family(name)
+        return self._families[name]
+
+    def _add(self, table: Table) -> None:
+        details = self._resumed.pop(table.name, None)
+        if details is None:
+            super()._add(table)
+            return
+        stored, family = Layout.from_json(details["layout"]), self._families[table.name]
+        if stored == table.layout:
+            table.resume(details)
+        else:
+            # Perhaps only in another order: what can be restored from a file of rows can be from here.
+            waiting = self._waiting(table.name)
+            for batch in stored.batches(family.cut()):
+                waiting.append(batch)
+            self._database.renew(family, table.name)
+            self._early[table.name] = waiting
+        super()._add(table)
+
     def _waiting(self, name: str) -> SpilledBatches:
         # An operator restores before it declares its tables: all of its state would be in memory at once.
         return SpilledBatches(os.path.join(self._folder.path, f"restored-{len(self._early)}"))
-
-    def close(self) -> None:
-        super().close()
-        self._database.close()
-        self._folder.close()

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from cutwater.flow.arrow import Array
 from cutwater.flow.columns import array_of_words, is_word, valid_of, words_of
-from cutwater.state.encoded_keys import decode, encode, plain
+from cutwater.state.encoded_keys import apart, decode, encode, plain
 from cutwater.state.pointers import address
 from cutwater.state.rocksdb_keys import fitted
 
@@ -32,12 +32,14 @@ class RowCodec:
 
     def encode(self, columns: Sequence[Array], records: int) -> list[bytes]:
         plain_columns = [fitted(column, kind) for column, kind in zip(columns, self._types, strict=True)]
-        raw, width = self._encoded_words(plain_columns, records), self._head
-        values = [raw[at : at + width] for at in range(0, width * records, width)] if width else [b""] * records
-        if self._flat:
-            encoded, starts = encode([plain_columns[i] for i in self._flat], records)
-            raw, ends = encoded.tobytes(), starts.tolist()
-            values = [v + raw[start:end] for v, start, end in zip(values, ends[:-1], ends[1:], strict=True)]
+        joined, starts = encode([plain_columns[i] for i in self._flat], records, head=self._head)
+        if self._words:
+            words = self._encoded_words(plain_columns, records)
+            if self._flat:
+                joined[starts[:-1, None] + np.arange(self._head)] = words
+            else:
+                joined = words.reshape(-1)
+        values = apart(joined, starts)
         if self._nested:
             batch = pa.RecordBatch.from_arrays([plain_columns[i] for i in self._nested], schema=self._nested_schema)
             values = [v + batch.slice(i, 1).serialize().to_pybytes() for i, v in enumerate(values)]
@@ -65,7 +67,7 @@ class RowCodec:
                 columns.update({i: pa.array([], self._types[i]) for i in self._nested})
         return [fitted(columns[i], field.type) for i, field in enumerate(self._schema)]
 
-    def _encoded_words(self, columns: Sequence[Array], records: int) -> bytes:
+    def _encoded_words(self, columns: Sequence[Array], records: int) -> npt.NDArray[np.uint8]:
         rows = np.zeros((records, self._head), np.uint8)
         present = np.ones((records, len(self._words)), np.bool_)
         words = np.zeros((records, len(self._words)), np.int64)
@@ -77,7 +79,7 @@ class RowCodec:
                 words[~present[:, at], at] = 0
         rows[:, : self._mask_bytes] = np.packbits(present, axis=1)
         rows[:, self._mask_bytes :] = words.view(np.uint8).reshape(records, -1)
-        return rows.tobytes()
+        return rows
 
     def _decoded_words(self, raw: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]) -> list[Array]:
         if not self._words:

@@ -61,7 +61,7 @@ class TableStore(Generic[T]):
 
     def freeze(self, checkpoint: CheckpointId | None = None) -> list[FrozenTable]:
         if self._early:
-            raise RestoreError(f"{self._uid}: restored state {', '.join(sorted(self._early))} was never declared.")
+            raise never_declared(self._uid, self._early)
         return [table.freeze() for table in self._tables.values()]
 
     def restore(self, name: str, batches: Iterable[pa.RecordBatch]) -> None:
@@ -137,6 +137,10 @@ class TableStore(Generic[T]):
                 f"{self._uid}: state {table.name!r}: the program keys it by {', '.join(table.key_columns)}, the checkpoint "
                 f"by other columns or in another order. Write key_by as it was, {_BEGIN_ANEW}"
             )
+
+
+def never_declared(uid: str, names: Iterable[str]) -> RestoreError:
+    return RestoreError(f"{uid}: restored state {', '.join(sorted(names))} was never declared.")
 
 
 def _difference(column: str, declared: pa.DataType, held: pa.DataType | None) -> str:

@@ -40,6 +40,8 @@ class FrozenCut:
     times: CutTimes
     records_in: int
     records_written: int
+    waits: bool = False
+    """The loop goes on only when all is stored, so that storing is part of the synchronous part."""
 
 
 class Snapshotting:
@@ -80,11 +82,12 @@ class Snapshotting:
             snapshot = SubtaskSnapshot(self._subtask.vertex, self._subtask.index, cut.finished, stored)
             before = {file.file for table in self._base(cut).values() for file in table.files}
             self._stored[cut.checkpoint] = {(op.uid, table.state): table for op in stored for table in op.tables}
+            stored_within = self._clock.monotonic() - began
             metrics = SubtaskMetrics(
                 start_delay=cut.times.start_delay,
                 alignment=cut.times.alignment,
-                sync=cut.times.sync,
-                asynchronous=self._clock.monotonic() - began,
+                sync=cut.times.sync + (stored_within if cut.waits else 0.0),
+                asynchronous=0.0 if cut.waits else stored_within,
                 state_bytes=snapshot.size,
                 in_flight_bytes=0,
                 longest_gap=cut.times.longest_gap,

@@ -238,12 +238,21 @@ class Subtask(ABC):
             longest_gap=self.gap.take(),
         )
         self.mailbox.cut(checkpoint)
-        base = self._base if self._setup.backend.incremental else None
-        cut = FrozenCut(checkpoint, base, self._ended, frozen, times, self.records_in, self._chain.records_written)
-        if self._setup.backend.asynchronous:
-            self._background.snapshot(lambda: self._snapshotting.store(cut))
-        else:
+        backend = self._setup.backend
+        cut = FrozenCut(
+            checkpoint,
+            self._base if backend.incremental else None,
+            self._ended,
+            frozen,
+            times,
+            self.records_in,
+            self._chain.records_written,
+            waits=not backend.asynchronous,
+        )
+        if cut.waits:
             self._snapshotting.store(cut)
+        else:
+            self._background.snapshot(lambda: self._snapshotting.store(cut))
         if not self._ended:
             yield Emit(tuple(self._outputs.barrier(checkpoint, triggered_at)), urgent=True)
 

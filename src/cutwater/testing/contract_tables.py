@@ -4,15 +4,33 @@ import datetime as dt
 import decimal
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.rows import row_type
-from cutwater.state.backend import KeyedStateStore
+from cutwater.state.backend import KeyedStateStore, StateBackend
 from cutwater.state.memory import Memory
 from cutwater.state.tables import Column, JoinSide, Merge, Update
+
+MAX_PARALLELISM = 128
+ALL_GROUPS = KeyGroupRange(0, MAX_PARALLELISM - 1)
+
+
+@contextmanager
+def opened(backend: StateBackend, groups: KeyGroupRange = ALL_GROUPS) -> Iterator[KeyedStateStore]:
+    store = backend.open("contract", groups, MAX_PARALLELISM)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def expect(found: object, wanted: object, what: str) -> None:
+    if found != wanted:
+        raise AssertionError(f"{what}: {found!r} instead of {wanted!r}")
 
 
 def _schema(**types: pa.DataType) -> pa.Schema:
@@ -44,7 +62,7 @@ class Kind(ABC):
 
     def of_memory(self) -> Any:
         """A table to compare with."""
-        return self.open(Memory().open("model", KeyGroupRange(0, 127), 128))
+        return self.open(Memory().open("model", ALL_GROUPS, MAX_PARALLELISM))
 
 
 def _sorted(rows: Iterator[Any]) -> list[str]:

@@ -1,8 +1,6 @@
 """What a backend with ``incremental`` promises beyond the others: what it stores bit by bit is all there when it is read."""
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -17,10 +15,8 @@ from cutwater.state.backend import KeyedStateStore, StateBackend
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.memory import Memory
 from cutwater.state.stored import StoredTable
-from cutwater.testing.contract_tables import KINDS, Kind
+from cutwater.testing.contract_tables import ALL_GROUPS, KINDS, MAX_PARALLELISM, Kind, expect, opened
 
-MAX_PARALLELISM = 128
-ALL_GROUPS = KeyGroupRange(0, MAX_PARALLELISM - 1)
 STEPS = 24
 
 Stored = dict[str, StoredTable]
@@ -74,17 +70,8 @@ class _Checkpoints:
         return RestoredTables((), tuple(stored.values()), groups, storage=self.storage)
 
 
-@contextmanager
-def _opened(backend: StateBackend, groups: KeyGroupRange = ALL_GROUPS) -> Iterator[KeyedStateStore]:
-    store = backend.open("contract", groups, MAX_PARALLELISM)
-    try:
-        yield store
-    finally:
-        store.close()
-
-
 def _content(kind: Kind, backend: StateBackend, checkpoints: _Checkpoints, stored: Stored) -> Any:
-    with _opened(backend) as store:
+    with opened(backend) as store:
         table = kind.open(store)
         _restore(store, checkpoints.restored(stored))
         return kind.content(table)
@@ -93,11 +80,6 @@ def _content(kind: Kind, backend: StateBackend, checkpoints: _Checkpoints, store
 def _restore(store: KeyedStateStore, restored: RestoredTables) -> None:
     for name in restored.tables():
         store.restore(name, restored.batches(name))
-
-
-def _expect(found: object, wanted: object, what: str) -> None:
-    if found != wanted:
-        raise AssertionError(f"{what}: {found!r} instead of {wanted!r}")
 
 
 def increments_add_up_whatever_completes_and_whenever_that_is_heard(backend: StateBackend) -> None:
@@ -115,7 +97,7 @@ def _live(kind: Kind, backend: StateBackend, choose: random.Random) -> None:
     steps = iter(range(STEPS))
     completed: _Completed | None = None
     for first in steps:
-        with _opened(backend) as store:
+        with opened(backend) as store:
             written: list[int] = []
             checkpoints.begin_attempt(completed)
             if completed is not None:
@@ -164,7 +146,7 @@ def _check(kind: Kind, backend: StateBackend, checkpoints: _Checkpoints, stored:
         kind.write(model, step)
     wanted = kind.content(model)
     for reader in (backend, Memory()):
-        _expect(_content(kind, reader, checkpoints, stored), wanted, f"{kind.name} of {list(stored.values())}")
+        expect(_content(kind, reader, checkpoints, stored), wanted, f"{kind.name} of {list(stored.values())}")
 
 
 def increments_are_read_at_any_parallelism(backend: StateBackend) -> None:
@@ -173,7 +155,7 @@ def increments_are_read_at_any_parallelism(backend: StateBackend) -> None:
     for kind in KINDS:
         checkpoints = _Checkpoints()
         model = kind.of_memory()
-        with _opened(backend) as store:
+        with opened(backend) as store:
             table = kind.open(store)
             for step in range(8):
                 for each in (table, model):
@@ -184,16 +166,16 @@ def increments_are_read_at_any_parallelism(backend: StateBackend) -> None:
         parts: list[tuple[_Checkpoints, Stored]] = []
         for subtask in range(3):
             groups = key_group_range(subtask, 3, MAX_PARALLELISM)
-            with _opened(backend, groups) as store:
+            with opened(backend, groups) as store:
                 kind.open(store)
                 _restore(store, checkpoints.restored(latest.stored, groups))
                 own = _Checkpoints()
                 parts.append((own, own.store(own.freeze(store))))
-        with _opened(Memory()) as store:
+        with opened(Memory()) as store:
             table = kind.open(store)
             for own, stored in parts:
                 _restore(store, own.restored(stored))
-            _expect(kind.content(table), kind.content(model), f"{kind.name} after rescaling to 3 and back")
+            expect(kind.content(table), kind.content(model), f"{kind.name} after rescaling to 3 and back")
 
 
 def a_checkpoint_with_no_new_input_stores_nothing(backend: StateBackend) -> None:
@@ -201,19 +183,19 @@ def a_checkpoint_with_no_new_input_stores_nothing(backend: StateBackend) -> None
         return
     for kind in KINDS:
         checkpoints = _Checkpoints()
-        with _opened(backend) as store:
+        with opened(backend) as store:
             kind.write(kind.open(store), 0)
             cut = checkpoints.freeze(store)
             first = _Completed(cut, checkpoints.store(cut), [])
             checkpoints.confirm(store, first)
             again = checkpoints.store(checkpoints.freeze(store))
-            _expect(_files(again), _files(first.stored), f"{kind.name}: what is stored of nothing new")
-        with _opened(backend) as store:
+            expect(_files(again), _files(first.stored), f"{kind.name}: what is stored of nothing new")
+        with opened(backend) as store:
             checkpoints.begin_attempt(first)
             _resume(store, first.id, checkpoints.restored(first.stored))
             kind.open(store)
             again = checkpoints.store(checkpoints.freeze(store))
-            _expect(_files(again), _files(first.stored), f"{kind.name}: what is stored of what was restored")
+            expect(_files(again), _files(first.stored), f"{kind.name}: what is stored of what was restored")
 
 
 def _files(stored: Stored) -> set[str]:

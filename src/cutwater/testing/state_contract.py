@@ -5,8 +5,7 @@ Each check opens stores of its own, uses them as operators do, and raises Assert
 
 import pickle
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,19 +13,24 @@ import pyarrow as pa
 
 from cutwater.errors import ConfigError, RestoreError
 from cutwater.flow.hashing import hash_columns, key_groups
-from cutwater.flow.key_groups import KeyGroupRange, key_group_range
+from cutwater.flow.key_groups import key_group_range
 from cutwater.state.backend import KeyedStateStore, StateBackend
 from cutwater.state.frozen import KEY_GROUP_COLUMN, FrozenTable
 from cutwater.state.tables import Column, JoinSide, Merge, Update
-from cutwater.testing.contract_tables import KINDS, Kind, keys_of_every_type, values_of_every_type
+from cutwater.testing.contract_tables import (
+    KINDS,
+    MAX_PARALLELISM,
+    Kind,
+    expect,
+    keys_of_every_type,
+    opened,
+    values_of_every_type,
+)
 from cutwater.testing.increment_contract import (
     a_checkpoint_with_no_new_input_stores_nothing,
     increments_add_up_whatever_completes_and_whenever_that_is_heard,
     increments_are_read_at_any_parallelism,
 )
-
-MAX_PARALLELISM = 128
-ALL_GROUPS = KeyGroupRange(0, MAX_PARALLELISM - 1)
 
 Check = Callable[[StateBackend], None]
 
@@ -40,20 +44,6 @@ def check_state_backend(backend: StateBackend) -> None:
             raise AssertionError(f"{check.__name__.replace('_', ' ')}: {error}") from error
 
 
-@contextmanager
-def _opened(backend: StateBackend, groups: KeyGroupRange = ALL_GROUPS) -> Iterator[KeyedStateStore]:
-    store = backend.open("contract", groups, MAX_PARALLELISM)
-    try:
-        yield store
-    finally:
-        store.close()
-
-
-def _expect(found: object, wanted: object, what: str) -> None:
-    if found != wanted:
-        raise AssertionError(f"{what}: {found!r} instead of {wanted!r}")
-
-
 def _batches_of(store: KeyedStateStore) -> dict[str, list[pa.RecordBatch]]:
     """What a snapshot of the store holds, by the name of the table."""
     return {frozen.name: _read(frozen) for frozen in store.freeze()}
@@ -65,47 +55,47 @@ def _read(frozen: FrozenTable) -> list[pa.RecordBatch]:
     finally:
         frozen.release()
     for batch in batches:
-        _expect(batch.schema.names, frozen.schema.names, f"columns of {frozen.name}")
+        expect(batch.schema.names, frozen.schema.names, f"columns of {frozen.name}")
     return batches
 
 
 def the_setting_can_be_sent_to_workers(backend: StateBackend) -> None:
     if not isinstance(backend, StateBackend):
         raise AssertionError(f"{backend!r} has not all that cw.StateBackend asks for")
-    _expect(pickle.loads(pickle.dumps(backend)), backend, "the setting after pickling")  # noqa: S301 (our own bytes)
+    expect(pickle.loads(pickle.dumps(backend)), backend, "the setting after pickling")  # noqa: S301 (our own bytes)
     for name in ("incremental", "asynchronous"):
-        _expect(type(getattr(backend, name)), bool, f"the type of {name}")
+        expect(type(getattr(backend, name)), bool, f"the type of {name}")
 
 
 def stores_share_nothing(backend: StateBackend) -> None:
     for kind in KINDS:
-        with _opened(backend) as one, _opened(backend) as other:
+        with opened(backend) as one, opened(backend) as other:
             written, untouched = kind.open(one), kind.open(other)
             kind.write(written, 0)
-            _expect(kind.content(untouched), kind.content(kind.of_memory()), f"{kind.name}: another store's content")
+            expect(kind.content(untouched), kind.content(kind.of_memory()), f"{kind.name}: another store's content")
 
 
 def tables_hold_what_was_written(backend: StateBackend) -> None:
     for kind in KINDS:
-        with _opened(backend) as store:
+        with opened(backend) as store:
             table, model = kind.open(store), kind.of_memory()
             for step in range(5):
                 for each in (table, model):
                     kind.write(each, step)
                 store.tend()
-                _expect(kind.content(table), kind.content(model), f"{kind.name} after {step + 1} writes")
+                expect(kind.content(table), kind.content(model), f"{kind.name} after {step + 1} writes")
 
 
 def aggregates_know_keys_of_every_type(backend: StateBackend) -> None:
     for keys in keys_of_every_type():
-        with _opened(backend) as store:
+        with opened(backend) as store:
             table = store.aggregates("n", keys.schema, [Column("n", pa.int64(), nullable=False)])
             for _ in range(3):
                 table.update(table.locate(keys), [Update(0, Merge.COUNT)])
             touched = table.locate(keys)
             [counts] = table.read(touched.rows)
-            _expect(counts.to_pylist(), [3 * n for n in _occurrences(keys)], f"counts by {keys.schema}")
-            _expect(len(table), len(touched.unique), f"number of keys by {keys.schema}")
+            expect(counts.to_pylist(), [3 * n for n in _occurrences(keys)], f"counts by {keys.schema}")
+            expect(len(table), len(touched.unique), f"number of keys by {keys.schema}")
             for batch in _batches_of(store)["n"]:
                 _check_groups(batch, keys.schema.names)
 
@@ -118,7 +108,7 @@ def _occurrences(keys: pa.RecordBatch) -> list[int]:
 
 def _check_groups(batch: pa.RecordBatch, keys: Sequence[str]) -> None:
     wanted = key_groups(hash_columns(batch, keys), MAX_PARALLELISM).tolist()
-    _expect(batch.column(KEY_GROUP_COLUMN).to_pylist(), wanted, "key groups")
+    expect(batch.column(KEY_GROUP_COLUMN).to_pylist(), wanted, "key groups")
 
 
 def rows_know_keys_of_every_type(backend: StateBackend) -> None:
@@ -126,45 +116,45 @@ def rows_know_keys_of_every_type(backend: StateBackend) -> None:
 
     for keys in keys_of_every_type():
         names = keys.schema.names
-        with _opened(backend) as store:
+        with opened(backend) as store:
             table = store.rows("seen", keys.schema, pa.int64())
             model: dict[Any, int] = {}
             for step in range(3):
                 for number, key in enumerate(keys_of(keys, names)):
                     table.put(key, model.setdefault(key, number) + step)
-                    _expect(table.get(key), model[key] + step, f"value under {key!r}")
+                    expect(table.get(key), model[key] + step, f"value under {key!r}")
                 store.tend()
-            _expect(dict(table.items()), {k: v + 2 for k, v in model.items()}, f"items by {keys.schema}")
+            expect(dict(table.items()), {k: v + 2 for k, v in model.items()}, f"items by {keys.schema}")
             batches = _batches_of(store)["seen"]
             for batch in batches:
                 _check_groups(batch, names)
-        with _opened(backend) as store:
+        with opened(backend) as store:
             store.restore("seen", batches)
             table = store.rows("seen", keys.schema, pa.int64())
             for key, value in model.items():
-                _expect(table.get(key), value + 2, f"restored value under {key!r}")
+                expect(table.get(key), value + 2, f"restored value under {key!r}")
 
 
 def rows_hold_values_of_every_type(backend: StateBackend) -> None:
     keys = pa.schema([("k", pa.int64())])
     for data_type, values in values_of_every_type():
-        with _opened(backend) as store:
+        with opened(backend) as store:
             table = store.rows("value", keys, data_type)
             for key, value in enumerate(values):
                 table.put(key, value)
                 store.tend()
-            _expect([table.get(key) for key in range(len(values))], list(values), f"values of {data_type}")
+            expect([table.get(key) for key in range(len(values))], list(values), f"values of {data_type}")
             batches = _batches_of(store)["value"]
-        with _opened(backend) as store:
+        with opened(backend) as store:
             store.restore("value", batches)
             table = store.rows("value", keys, data_type)
-            _expect([table.get(key) for key in range(len(values))], list(values), f"restored values of {data_type}")
+            expect([table.get(key) for key in range(len(values))], list(values), f"restored values of {data_type}")
 
 
 def owned_values_change_in_place_and_frozen_ones_do_not(backend: StateBackend) -> None:
-    with _opened(backend) as store:
+    with opened(backend) as store:
         table = store.rows("list", pa.schema([("k", pa.string())]), pa.list_(pa.int64()))
-        _expect(table.own("a", list), None, "what is owned of nothing")
+        expect(table.own("a", list), None, "what is owned of nothing")
         table.put("a", [1])
         table.put("gone", [0])
         for number in range(2, 6):
@@ -175,16 +165,16 @@ def owned_values_change_in_place_and_frozen_ones_do_not(backend: StateBackend) -
             table.delete("gone")
             for _ in range(3):
                 store.tend()
-            _expect(table.get("a"), [*before, number], "an owned value")
-            _expect(table.get("gone"), None, "a deleted value")
+            expect(table.get("a"), [*before, number], "an owned value")
+            expect(table.get("gone"), None, "a deleted value")
             held = {row["k"]: row["list"] for batch in _read(frozen) for row in batch.to_pylist()}
-            _expect(held.pop("gone", None), [0] if number == 2 else None, "what was deleted after the cut")
-            _expect(held, {"a": before}, "an owned value at the cut")
+            expect(held.pop("gone", None), [0] if number == 2 else None, "what was deleted after the cut")
+            expect(held, {"a": before}, "an owned value at the cut")
 
 
 def frozen_tables_are_read_while_the_loop_writes(backend: StateBackend) -> None:
     for kind in KINDS:
-        with _opened(backend) as store:
+        with opened(backend) as store:
             table, model = kind.open(store), kind.of_memory()
             frozen: list[tuple[list[FrozenTable], Any]] = []
             for step in range(4):
@@ -197,7 +187,7 @@ def frozen_tables_are_read_while_the_loop_writes(backend: StateBackend) -> None:
                 kind.write(table, step)
                 store.tend()
             for reader, (_, wanted) in zip(readers, reversed(frozen), strict=True):
-                _expect(_restored(kind, backend, reader.batches()), wanted, f"{kind.name} as it was at the cut")
+                expect(_restored(kind, backend, reader.batches()), wanted, f"{kind.name} as it was at the cut")
 
 
 class _Reader:
@@ -223,7 +213,7 @@ class _Reader:
 
 
 def _restored(kind: Kind, backend: StateBackend, batches: dict[str, list[pa.RecordBatch]]) -> Any:
-    with _opened(backend) as store:
+    with opened(backend) as store:
         table = kind.open(store)
         for name, held in batches.items():
             store.restore(name, held)
@@ -232,7 +222,7 @@ def _restored(kind: Kind, backend: StateBackend, batches: dict[str, list[pa.Reco
 
 def a_snapshot_that_is_not_read_is_released(backend: StateBackend) -> None:
     for kind in KINDS:
-        with _opened(backend) as store:
+        with opened(backend) as store:
             table, model = kind.open(store), kind.of_memory()
             for step in range(4):
                 for each in (table, model):
@@ -240,7 +230,7 @@ def a_snapshot_that_is_not_read_is_released(backend: StateBackend) -> None:
                 for frozen in store.freeze():
                     frozen.release()
                 store.tend()
-            _expect(kind.content(table), kind.content(model), f"{kind.name} after releases")
+            expect(kind.content(table), kind.content(model), f"{kind.name} after releases")
             left = store.freeze()
         for frozen in left:
             frozen.release()
@@ -248,7 +238,7 @@ def a_snapshot_that_is_not_read_is_released(backend: StateBackend) -> None:
 
 def a_restored_snapshot_goes_on_at_any_parallelism(backend: StateBackend) -> None:
     for kind in KINDS:
-        with _opened(backend) as store:
+        with opened(backend) as store:
             table, model = kind.open(store), kind.of_memory()
             for step in range(3):
                 for each in (table, model):
@@ -257,12 +247,12 @@ def a_restored_snapshot_goes_on_at_any_parallelism(backend: StateBackend) -> Non
         for parallelism, declared_first in ((3, True), (2, False), (1, True)):
             parts = _rescaled(backend, kind, parts, parallelism, declared_first=declared_first)
         kind.write(model, 3)
-        with _opened(backend) as store:
+        with opened(backend) as store:
             table = kind.open(store)
             for name, batches in parts[0].items():
                 store.restore(name, batches)
             kind.write(table, 3)
-            _expect(kind.content(table), kind.content(model), f"{kind.name} after three rescalings")
+            expect(kind.content(table), kind.content(model), f"{kind.name} after three rescalings")
 
 
 def _rescaled(
@@ -276,7 +266,7 @@ def _rescaled(
     rescaled = []
     for subtask in range(parallelism):
         groups = key_group_range(subtask, parallelism, MAX_PARALLELISM)
-        with _opened(backend, groups) as store:
+        with opened(backend, groups) as store:
             if declared_first:
                 kind.open(store)
             for part in parts:
@@ -288,21 +278,21 @@ def _rescaled(
         for batches in held.values():
             for batch in batches:
                 strangers = [g for g in batch.column(KEY_GROUP_COLUMN).to_numpy().tolist() if g not in groups]
-                _expect(strangers, [], f"{kind.name}: key groups of others in {groups}")
+                expect(strangers, [], f"{kind.name}: key groups of others in {groups}")
         rescaled.append(held)
     return rescaled
 
 
 def a_snapshot_without_new_input_equals_the_restored_one(backend: StateBackend) -> None:
     for kind in KINDS:
-        with _opened(backend) as store:
+        with opened(backend) as store:
             kind.write(kind.open(store), 0)
             first = _batches_of(store)
-        with _opened(backend) as store:
+        with opened(backend) as store:
             kind.open(store)
             for name, batches in first.items():
                 store.restore(name, batches)
-            _expect(_sorted_rows(_batches_of(store)), _sorted_rows(first), f"{kind.name}: the second snapshot")
+            expect(_sorted_rows(_batches_of(store)), _sorted_rows(first), f"{kind.name}: the second snapshot")
 
 
 def _sorted_rows(tables: dict[str, list[pa.RecordBatch]]) -> dict[str, list[str]]:
@@ -311,15 +301,15 @@ def _sorted_rows(tables: dict[str, list[pa.RecordBatch]]) -> dict[str, list[str]
 
 def what_does_not_fit_is_refused(backend: StateBackend) -> None:
     keys = pa.schema([("k", pa.int64())])
-    with _opened(backend) as store:
+    with opened(backend) as store:
         store.rows("n", keys, pa.int64()).put(1, 1)
         batches = _batches_of(store)["n"]
         _expect_error(ConfigError, lambda: store.rows("n", keys, pa.int64()), "a name that is declared twice")
     for others, value in ((keys, pa.string()), (pa.schema([("other", pa.int64())]), pa.int64())):
-        with _opened(backend) as store:
+        with opened(backend) as store:
             store.rows("n", others, value)
             _expect_error(RestoreError, partial(store.restore, "n", batches), f"{others} with {value}")
-    with _opened(backend) as store:
+    with opened(backend) as store:
         store.restore("n", batches)
         _expect_error(RestoreError, store.freeze, "restored state that was never declared")
 
@@ -335,7 +325,7 @@ def _expect_error(kind: type[Exception], act: Callable[[], object], what: str) -
 def joins_find_rows_in_the_order_of_arrival(backend: StateBackend) -> None:
     left = JoinSide(pa.schema([("k", pa.int64()), ("a", pa.int64())]), ("k",))
     right = JoinSide(pa.schema([("b", pa.int64()), ("key", pa.int64())]), ("key",))
-    with _opened(backend) as store:
+    with opened(backend) as store:
         table = store.join("pairs", left, right, "bucket")
         for number in range(4):
             table.add(
@@ -343,9 +333,9 @@ def joins_find_rows_in_the_order_of_arrival(backend: StateBackend) -> None:
             )
         asked = pa.RecordBatch.from_pylist([{"b": 0, "key": k} for k in (2, 3, 1)], right.schema)
         which, rows = table.matches(1, 7, asked)
-        _expect(which.tolist(), [0] * 4 + [2] * 8, "which rows have pairs")
-        _expect(rows.column("a").to_pylist(), [2, 12, 22, 32, 1, 1, 11, 11, 21, 21, 31, 31], "their pairs")
-        _expect(len(table.matches(1, 8, asked)[0]), 0, "pairs in another bucket")
+        expect(which.tolist(), [0] * 4 + [2] * 8, "which rows have pairs")
+        expect(rows.column("a").to_pylist(), [2, 12, 22, 32, 1, 1, 11, 11, 21, 21, 31, 31], "their pairs")
+        expect(len(table.matches(1, 8, asked)[0]), 0, "pairs in another bucket")
 
 
 STATE_CHECKS: tuple[Check, ...] = (

@@ -9,54 +9,15 @@ import pytest
 
 import cutwater as cw
 from cutwater.checkpoint.file_storage import FileStorage
-from cutwater.checkpoint.layout import JobLayout
-from cutwater.checkpoint.memory_storage import MemoryStorage
-from cutwater.checkpoint.stored_tables import RestoredTables
-from cutwater.checkpoint.table_writer import TableWriter
-from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
-from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state import memory_panes, tracked_aggregates, tracked_rows
-from cutwater.state.memory import IncrementalMemoryStore
 from cutwater.state.memory_increments import MOST_CHANGES, can_grow
 from cutwater.state.stored import Form, StoredFile, StoredTable
 from cutwater.state.tables import Column, JoinSide, Merge, Update
 from cutwater.testing.increment_contract import increments_add_up_whatever_completes_and_whenever_that_is_heard
+from tests.increments import Job, ManyKeys, opened
 
-GROUPS = KeyGroupRange(0, 127)
 KEYS = pa.schema([("k", pa.int64())])
 COUNT = (Column("n", pa.int64(), nullable=False),)
-
-
-def opened() -> IncrementalMemoryStore:
-    return IncrementalMemoryStore("u", GROUPS, 128)
-
-
-class Job:
-    """Stores the checkpoints of one store."""
-
-    def __init__(self, store: Any, storage: Any = None) -> None:
-        self.store = store
-        self.storage = storage if storage is not None else MemoryStorage(1 << 30)
-        self.writer = TableWriter(self.storage, JobLayout("job").files_of(SubtaskId("v", 0), Attempt(1)))
-        self.base: StoredTable | None = None
-        self.id = 0
-
-    def checkpoint(self, *, completes: bool = True) -> StoredTable:
-        self.id += 1
-        [frozen] = self.store.freeze(CheckpointId(self.id))
-        stored, _ = self.writer.write(CheckpointId(self.id), "u", frozen, self.base)
-        frozen.release()
-        if completes:
-            self.base = stored
-            self.store.confirm(CheckpointId(self.id))
-        return stored
-
-    def rows(self, stored: StoredTable, columns: tuple[str, ...] = ("k", "n")) -> dict[Any, Any]:
-        key, value = columns
-        batches = RestoredTables((), [stored], GROUPS, storage=self.storage).batches(stored.state)
-        found = [(row[key], row[value]) for batch in batches for row in batch.to_pylist()]
-        assert len(dict(found)) == len(found)
-        return dict(found)
 
 
 def count(table: Any, keys: Any) -> None:
@@ -227,31 +188,18 @@ def test_an_increment_of_appended_rows_has_those_that_came_since(kind: str) -> N
 
 def test_a_million_keys_of_100_bytes_of_which_1_percent_changed_store_less_than_5_percent(tmp_path: Path) -> None:
     job = Job(opened(), FileStorage(str(tmp_path)))
-    keys = pa.schema([("k", pa.string())])
-    columns = [Column("n", pa.int64(), nullable=False), *(Column(f"v{i}", pa.float64()) for i in range(10))]
-    table = job.store.aggregates("n", keys, columns)
-    texts = np.char.add("key ", np.arange(1_000_000).astype(str))
-
-    def write(chosen: Any) -> None:
-        for start in range(0, len(chosen), 100_000):
-            part = chosen[start : start + 100_000]
-            batch = pa.record_batch([pa.array(texts[part])], schema=keys)
-            values = pa.array(np.random.default_rng(start).random(len(part)))
-            merges = [Update(i + 1, Merge.ADD, values) for i in range(10)]
-            table.update(table.locate(batch), [Update(0, Merge.COUNT), *merges])
-
-    write(np.arange(1_000_000))
+    many = ManyKeys(job.store)
+    many.write(np.arange(1_000_000))
     full = job.checkpoint()
-    write(np.random.default_rng(1).choice(1_000_000, 10_000, replace=False))
+    many.write(np.random.default_rng(1).choice(1_000_000, 10_000, replace=False))
     increment = job.checkpoint()
     assert increment.files[0] == full.files[0]
     base, changes = (file.size for file in increment.files)
     assert base > 90 * 1_000_000
     assert changes < 0.05 * base
     assert increment.rows - full.rows == 10_000
-    restored = opened()
-    again = restored.aggregates("n", keys, columns)
-    restored.restore("n", RestoredTables((), [increment], GROUPS, storage=job.storage).batches("n"))
-    assert len(again) == 1_000_000
-    [counts] = again.read(again.locate(pa.record_batch([pa.array(texts)], schema=keys)).rows)[:1]
-    assert np.bincount(counts.to_numpy()).tolist() == [0, 990_000, 10_000]
+    store = opened()
+    again = ManyKeys(store)
+    store.restore("n", job.restored(increment).batches("n"))
+    assert len(again.table) == 1_000_000
+    assert np.bincount(again.counts(np.arange(1_000_000))).tolist() == [0, 990_000, 10_000]

@@ -10,7 +10,7 @@ import cutwater as cw
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"incremental": True}, "incremental=True.*not supported yet"),
+        ({"incremental": 1}, "incremental=1.*True or False"),
         ({"asynchronous": "no"}, "asynchronous='no'.*True or False"),
         ({"cache": "much"}, "cache='much' is not a byte size"),
         ({"write_buffer": 0}, "write_buffer=0"),

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,15 @@ import cutwater as cw
 from cutwater.errors import StorageError
 from cutwater.flow.hashing import hash_arrays, key_groups
 from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.state.cache_share import CacheShare
 from cutwater.state.local_folder import LocalFolder
+from cutwater.state.rocksdb_aggregates import RocksDBAggregateTable
+from cutwater.state.rocksdb_buckets import RocksDBBuckets
 from cutwater.state.rocksdb_database import Database, Family, Tuning, after
-from cutwater.state.tables import AggregateTable, Column, Merge, Update
+from cutwater.state.rocksdb_join import RocksDBJoin
+from cutwater.state.rocksdb_keys import groups_of, stored_keys
+from cutwater.state.rocksdb_panes import RocksDBPanes
+from cutwater.state.tables import AggregateTable, Column, JoinSide, Merge, Update
 from cutwater.testing.contract_tables import KINDS, Kind
 
 ALL = KeyGroupRange(0, 127)
@@ -34,9 +40,9 @@ def family(tmp_path: Path) -> Family:
 
 
 def test_a_cut_sees_nothing_that_is_written_later(family: Family) -> None:
-    family.write((bytes([i]), b"old") for i in range(10))
+    family.write([bytes([i]) for i in range(10)], [b"old"] * 10)
     cut = family.cut()
-    family.write(((bytes([i]), b"new") for i in range(20)), [bytes([3])])
+    family.write([bytes([i]) for i in range(20)], [b"new"] * 20, [bytes([3])])
     family.drop([bytes([5])])
     assert list(cut) == [(bytes([i]), b"old") for i in range(10)]
     assert len(list(family.cut())) == 19 - 1
@@ -44,7 +50,7 @@ def test_a_cut_sees_nothing_that_is_written_later(family: Family) -> None:
 
 def test_a_prefix_is_scanned_and_dropped_to_its_last_key_and_no_further(family: Family) -> None:
     keys = [b"a", b"a\x00", b"a\xff", b"a\xff\xff", b"b", b"b\x00", b"\x01\xff", b"\x01\xff\x00", b"\x02"]
-    family.write((key, b"") for key in keys)
+    family.write(keys, [b""] * len(keys))
     assert [key for key, _ in family.scan(b"a")] == [b"a", b"a\x00", b"a\xff", b"a\xff\xff"]
     assert [key for key, _ in family.scan(b"\x01\xff")] == [b"\x01\xff", b"\x01\xff\x00"]
     family.drop([b"\x01\xff", b"a\xff"])
@@ -100,6 +106,66 @@ def test_aggregates_that_are_larger_than_the_cache_count_right(tmp_path: Path) -
     assert rows.num_rows == np.count_nonzero(total)
     assert (found == total).all()
     store.close()
+
+
+class CountingFamily(Family):
+    """Knows how many rows were written at once, and since it was last asked."""
+
+    most = 0
+    written = 0
+
+    def write(self, keys: Sequence[bytes], values: Sequence[bytes], deleted: Iterable[bytes] = ()) -> None:
+        self.most = max(self.most, len(keys))
+        self.written += len(keys)
+        super().write(keys, values, deleted)
+
+
+def test_a_full_cache_of_aggregates_is_written_in_steps_that_go_by_the_batch(tmp_path: Path) -> None:
+    family = Database("uid", str(tmp_path / "db"), TUNING).family("n", CountingFamily)
+    assert isinstance(family, CountingFamily)
+    table = RocksDBAggregateTable("uid", "n", KEYS, COUNT, 128, family, CacheShare(4 << 20))
+    most, total = 0, 0
+    for start in range(0, 400_000, 2000):
+        counted(table, np.arange(start, start + 2000))
+        most, total, family.written = max(most, family.written), total + family.written, 0
+    assert total > 200_000
+    assert most <= 2 * 4096, "rows written with a batch of 2000, of a cache of some 60,000"
+    assert len(table) == 400_000
+
+
+def test_keys_that_are_asked_for_again_stay_in_the_cache(tmp_path: Path) -> None:
+    family = Database("uid", str(tmp_path / "db"), TUNING).family("n", CountingFamily)
+    table = RocksDBAggregateTable("uid", "n", KEYS, COUNT, 128, family, CacheShare(1 << 20))
+    for start in range(1_000, 101_000, 1000):
+        counted(table, np.concatenate([np.arange(1000), np.arange(start, start + 1000)]))
+    assert family.get(stored_keys([pa.array(np.arange(1000))], groups_of([pa.array(np.arange(1000))], 1000, 128))) == (
+        [None] * 1000
+    )
+
+
+@pytest.mark.parametrize("kind", ["panes", "join", "buckets"])
+def test_a_full_cache_of_added_rows_is_written_in_steps(tmp_path: Path, kind: str) -> None:
+    families = [Database("uid", str(tmp_path / side), TUNING).family("n", CountingFamily) for side in ("left", "right")]
+    share = CacheShare(1 << 20)
+    columns = [(Column("n", pa.int64(), nullable=False), Merge.ADD)]
+    side = JoinSide(pa.schema([("k", pa.int64()), ("n", pa.int64())]), ("k",))
+    panes = RocksDBPanes("uid", "n", KEYS, "pane", columns, 128, families[0], share)
+    buckets = RocksDBBuckets("n", side.schema, ["k"], "bucket", 128, families[0], share)
+    join = RocksDBJoin("n", (side, side), "bucket", 128, share, families)
+    written = []
+    for start in range(0, 200_000, 2000):
+        keys = pa.array(np.arange(start, start + 2000))
+        match kind:
+            case "panes":
+                panes.merge(0, pa.RecordBatch.from_arrays([keys, keys], schema=panes._partial))
+            case "join":
+                join.add(start // 2000 % 2, 0, pa.RecordBatch.from_arrays([keys, keys], schema=side.schema))
+            case _:
+                buckets.add(0, pa.RecordBatch.from_arrays([keys, keys], schema=side.schema))
+        written.append(sum(family.written for family in families))  # type: ignore[attr-defined]
+    assert written[-1] > 1000
+    steps = np.diff(written)
+    assert steps.max() <= 3 * 4096
 
 
 def test_rows_that_are_larger_than_the_cache_take_bounded_memory(tmp_path: Path) -> None:

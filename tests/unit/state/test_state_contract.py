@@ -36,10 +36,11 @@ def test_incremental_memory(check: Check) -> None:
     check(cw.Memory(incremental=True))
 
 
+@pytest.mark.parametrize("incremental", [False, True], ids=["full", "incremental"])
 @pytest.mark.parametrize("cache", [1, 4000], ids=["nothing cached", "a little cached"])
 @pytest.mark.parametrize("check", STATE_CHECKS, ids=lambda check: check.__name__)
-def test_rocksdb(check: Check, cache: int, tmp_path: Path) -> None:
-    check(cw.RocksDB(cache=cache, local_directories=[str(tmp_path)]))
+def test_rocksdb(check: Check, cache: int, tmp_path: Path, *, incremental: bool) -> None:
+    check(cw.RocksDB(incremental=incremental, cache=cache, local_directories=[str(tmp_path)]))
 
 
 @dataclass(frozen=True)
@@ -206,15 +207,8 @@ def with_increments(increments: type[Increments]) -> Callable[..., MemoryStore]:
     return opened
 
 
-def with_table(method: str, table: Any) -> Callable[..., MemoryStore]:
-    class Store(IncrementalMemoryStore):
-        def _open(self, *arguments: Any) -> Any:
-            made = table(self._uid, *arguments, self._max_parallelism)
-            self._add(made)
-            return made
-
-    setattr(Store, method, Store._open)
-    return Store
+def with_table(kind: str, table: Any) -> Callable[..., MemoryStore]:
+    return type("Store", (IncrementalMemoryStore,), {f"_{kind}": table})
 
 
 @pytest.mark.parametrize(

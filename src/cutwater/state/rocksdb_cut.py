@@ -1,0 +1,109 @@
+"""One cut of all states of an operator, on its way into a checkpoint: what was in memory is written to RocksDB, then the files
+of the database are linked and those that no confirmed checkpoint has are copied.
+
+Nothing newer than the cut may be in those files (rule 40): from the freeze until the links are made, the loop does not write to
+RocksDB.
+"""
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+
+from cutwater.state.frozen import FilePlace
+from cutwater.state.rocksdb_database import Database
+from cutwater.state.stored import Form, StoredFile
+
+_NEVER_CHANGED = ".sst"
+_NOT_NEEDED = ".log"
+"""A write-ahead log: it is empty, as none is written."""
+
+
+class Gate:
+    """Whether the loop may write to RocksDB. The loop shuts it, the snapshot thread opens it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._cuts = 0
+
+    @property
+    def is_shut(self) -> bool:
+        return self._cuts > 0
+
+    def shut(self) -> None:
+        with self._lock:
+            self._cuts += 1
+
+    def open(self) -> None:
+        with self._lock:
+            self._cuts -= 1
+
+
+class StoreCut:
+    """Used by the tables of one freeze, one after the other, on the snapshot thread; each lets go of it in the end."""
+
+    def __init__(self, database: Database, gate: Gate, folder: str) -> None:
+        self._database = database
+        self._gate = gate
+        self._folder = folder
+        self._writers: list[Callable[[], None]] = []
+        self._users = 0
+        self._files: tuple[StoredFile, ...] | None = None
+        self._is_open = True
+        self.is_linked = False
+        """Whether all that was frozen is in RocksDB; the loop may ask when it is over."""
+        gate.shut()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is linked, or given up."""
+        return not self._is_open
+
+    def join(self) -> None:
+        """A table that is stored with it, and lets go of it in the end."""
+        self._users += 1
+
+    def before_link(self, write: Callable[[], None]) -> None:
+        """``write`` brings to RocksDB what was frozen in memory. In the order of these calls."""
+        self._writers.append(write)
+
+    def files(self, place: FilePlace) -> tuple[StoredFile, ...]:
+        """The database as it was at the cut, in the storage."""
+        if self._files is None:
+            self._link()
+            self._files = self._stored(place)
+        return self._files
+
+    def release(self) -> None:
+        self._users -= 1
+        if self._users == 0:
+            self._open_gate()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _link(self) -> None:
+        if self.is_linked:
+            return
+        for write in self._writers:
+            write()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._database.link(self._folder)
+        self.is_linked = True
+        self._open_gate()
+
+    def _open_gate(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._gate.open()
+
+    def _stored(self, place: FilePlace) -> tuple[StoredFile, ...]:
+        base = place.base
+        known: Sequence[StoredFile] = base.files if base is not None and base.form is Form.ROCKSDB else ()
+        by_name = {file.name: file for file in known if file.name.endswith(_NEVER_CHANGED)}
+        stored = []
+        for name in sorted(os.listdir(self._folder)):
+            path = os.path.join(self._folder, name)
+            if name in by_name and by_name[name].size == os.path.getsize(path):
+                stored.append(by_name[name])
+            elif not name.endswith(_NOT_NEEDED):
+                stored.append(place.copy(name, path))
+        return tuple(stored)

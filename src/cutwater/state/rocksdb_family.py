@@ -1,0 +1,132 @@
+"""One state in RocksDB: keys and values as bytes, in the order of the keys."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import rocksdict
+
+from cutwater.errors import StorageError
+from cutwater.state.rocksdb_keys import PREFIX_BYTES, prefix_parts
+
+Entry = tuple[bytes, bytes]
+
+
+class Family:
+    """One state. Written by the loop; a cut is read on the snapshot thread."""
+
+    def __init__(self, where: str, family: Any, handle: Any, options: Any, new_file: Callable[[], str]) -> None:
+        """``new_file`` names files that can be moved into the database."""
+        self._where = where
+        self._family = family
+        self._handle = handle
+        self._options = options
+        self._new_file = new_file
+        self.is_empty = True
+        """Until something is written: what was never there need not be looked for."""
+
+    def begin_anew(self, family: Any, handle: Any) -> None:
+        self._family, self._handle, self.is_empty = family, handle, True
+
+    def get(self, keys: list[bytes]) -> list[bytes | None]:
+        found: list[bytes | None] = [None] * len(keys) if self.is_empty else self._family.get(keys)
+        return found
+
+    def write(self, keys: Sequence[bytes], values: Sequence[bytes], deleted: Iterable[bytes] = ()) -> None:
+        batch = rocksdict.WriteBatch(raw_mode=True)
+        batch.set_default_column_family(self._handle)
+        deque(map(batch.put, keys, values), maxlen=0)
+        for key in deleted:
+            batch.delete(key)
+        self._apply(batch)
+        self.is_empty = False
+
+    def ingest(self, entries: Iterable[tuple[Sequence[bytes], Sequence[bytes]]]) -> None:
+        """Very many keys and values, in the order of the keys: as a file of RocksDB, at a third of what ``write`` costs."""
+        path = self._new_file()
+        try:
+            file = rocksdict.SstFileWriter(self._options)
+            file.open(path)
+            for keys, values in entries:
+                deque(map(file.__setitem__, keys, values), maxlen=0)
+            file.finish()
+            # Else what was written before would be flushed by the next line, which keeps the interpreter.
+            self.flush()
+            moving = rocksdict.IngestExternalFileOptions()
+            moving.set_move_files(True)
+            self._family.ingest_external_file([path], moving)
+        except Exception as error:
+            raise self._not_written(error) from error
+        finally:
+            Path(path).unlink(missing_ok=True)
+        self.is_empty = False
+
+    def flush(self) -> None:
+        """What was written goes to files. Others run meanwhile."""
+        try:
+            self._family.flush()
+        except Exception as error:
+            raise self._not_written(error) from error
+
+    def close(self) -> None:
+        self._family.close()
+
+    @property
+    def about(self) -> int:
+        """How many rows there are, roughly; 0 only if there are none."""
+        return 0 if self.is_empty else max(self._family.property_int_value("rocksdb.estimate-num-keys") or 0, 1)
+
+    def namespaces(self) -> dict[int, set[int]]:
+        """The key groups of each pane or bucket in it, found without going through all keys."""
+        found: dict[int, set[int]] = {}
+        keys = self._family.iter()
+        keys.seek_to_first()
+        while keys.valid():
+            prefix = keys.key()[:PREFIX_BYTES]
+            group, namespace = prefix_parts(prefix)
+            found.setdefault(namespace, set()).add(group)
+            keys.seek(after(prefix))
+        return found
+
+    def drop(self, prefixes: Iterable[bytes]) -> None:
+        """Every key that begins with one of them."""
+        batch = rocksdict.WriteBatch(raw_mode=True)
+        for prefix in prefixes:
+            batch.delete_range(prefix, after(prefix), self._handle)
+        self._apply(batch)
+
+    def scan(self, prefix: bytes) -> Iterator[Entry]:
+        """In the order of the keys."""
+        # Not by an upper bound in ReadOptions: rocksdict frees it with them, while its iterator still goes by it.
+        for entry in self._family.items(from_key=prefix):
+            if not entry[0].startswith(prefix):
+                return
+            yield entry
+
+    def cut(self) -> Iterator[Entry]:
+        """Everything as it is now, to be read later, on any thread, once.
+
+        An iterator sees what was there when it was made. (A ``Snapshot`` of rocksdict does so for single keys only: its
+        iterators see what was written since.)
+        """
+        entries: Iterator[Entry] = iter(()) if self.is_empty else self._family.items()
+        return entries
+
+    def _apply(self, batch: Any) -> None:
+        try:
+            self._family.write(batch)
+        except Exception as error:
+            raise self._not_written(error) from error
+
+    def _not_written(self, error: Exception) -> StorageError:
+        return StorageError(
+            f"{self._where} cannot be written: {error}. Is the disk full? "
+            "cw.RocksDB(local_directories=[...]) says where it writes."
+        )
+
+
+def after(prefix: bytes) -> bytes:
+    """The first key behind all that begin with ``prefix``, which is not all 0xff."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1])

@@ -1,0 +1,106 @@
+"""States in RocksDB as a snapshot sees them: all rows, or the files of the database."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.state.frozen import FilePlace, FrozenTable
+from cutwater.state.rocksdb_cut import StoreCut
+from cutwater.state.rocksdb_family import Family
+from cutwater.state.rocksdb_layout import Layout
+from cutwater.state.rocksdb_parts import Parts
+from cutwater.state.stored import Form, StoredTable
+
+Json = Any
+
+
+class FrozenParts:
+    """Implements ``FrozenTable``: what is stored, then what came later, in the order in which it did."""
+
+    def __init__(
+        self,
+        name: str,
+        layout: Layout,
+        family: Family,
+        parts: Parts[Any],
+        as_table: Callable[[Any], Any],
+    ) -> None:
+        """``as_table``: what of a part's memory can be frozen."""
+        self.name = name
+        self.schema = layout.schema
+        self._layout = layout
+        self._stored = parts.stored(family.cut())
+        self._recent: list[FrozenTable] = [as_table(memory).freeze() for memory in parts.memories()]
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        yield from self._layout.batches(self._stored)
+        for each in self._recent:
+            yield from each.batches()
+
+    def release(self) -> None:
+        for each in self._recent:
+            each.release()
+
+
+class TableInParts:
+    """What tables of rows that are only added have in common."""
+
+    name: str
+    layout: Layout
+    parts: Parts[Any]
+    _family: Family
+    _at = 0
+    """Which of the parts' families is that of this table."""
+
+    def freeze(self) -> FrozenTable:
+        return FrozenParts(self.name, self.layout, self._family, self.parts, self._as_table)
+
+    def freeze_into(self, cut: StoreCut) -> FrozenTable:
+        frozen = self.freeze()
+        for write in self.parts.freeze():
+            cut.before_link(write)
+        return frozen
+
+    def details(self) -> Json:
+        return {"next": self.parts.next}
+
+    def resume(self, details: Json) -> None:
+        self.parts.resume(self._at, details["next"])
+
+    def _as_table(self, memory: Any) -> Any:
+        """What of a part's memory can be frozen."""
+        return memory
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenFiles:
+    """Implements ``FrozenTable`` and ``StoresItself``: ``rows`` can be written as such, or left where they are."""
+
+    rows: FrozenTable
+    cut: StoreCut
+    family: Family
+    key_groups: KeyGroupRange
+    details: Json
+
+    @property
+    def name(self) -> str:
+        return self.rows.name
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.rows.schema
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        return self.rows.batches()
+
+    def store(self, place: FilePlace) -> StoredTable:
+        files = self.cut.files(place)
+        first, last = (0, -1) if self.family.is_empty else (self.key_groups.first, self.key_groups.last)
+        return StoredTable(self.name, files, self.family.about, first, last, Form.ROCKSDB, self.details)
+
+    def release(self) -> None:
+        self.rows.release()
+        self.cut.release()

@@ -1,0 +1,205 @@
+"""Rows that are only added, on their way from memory to RocksDB.
+
+They come into a table of the Memory backend. When that is full it is put aside, as a part, and another one begins; a part is
+written step by step and stays readable until all of it is stored. What is in RocksDB carries the number of its part: numbers
+that are not visible yet are left out by whoever reads. Parts are written, and buckets dropped, in the order in which that came.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from cutwater.state.cache_share import CacheShare
+from cutwater.state.rocksdb_cut import Gate
+from cutwater.state.rocksdb_family import Entry, Family
+from cutwater.state.rocksdb_keys import number_of, prefix_of
+
+PART_BITS = 32
+"""A number is that of the part, then one that counts within it."""
+
+STEP_ROWS = 4096
+"""So many rows are written in a step."""
+
+M = TypeVar("M")
+Groups = dict[int, set[int]]
+"""The key groups of each pane or bucket."""
+
+
+class Part(Generic[M]):
+    """Nothing is added to ``memory`` any more; buckets can be dropped from it."""
+
+    def __init__(self, number: int, memory: M, size: int, families: int) -> None:
+        self.number = number
+        self.memory = memory
+        self.size = size
+        self.written: tuple[Groups, ...] = tuple({} for _ in range(families))
+        """What is in each family."""
+        self.is_frozen = False
+        """Whether a snapshot needs all of it, as it was put aside."""
+        self.dropped: set[int] = set()
+        self.steps: Iterator[None] = iter(())
+        self.is_done = False
+        self._numbers = 0
+
+    def take_numbers(self, count: int) -> int:
+        """The first of ``count`` numbers of this part that nobody else has."""
+        first = self.number << PART_BITS | self._numbers
+        self._numbers += count
+        return first
+
+    def needs(self, namespace: int) -> bool:
+        return self.is_frozen or namespace not in self.dropped
+
+    def note(self, family: int, namespace: int, groups: "np.typing.NDArray[np.int32]") -> None:
+        self.written[family].setdefault(namespace, set()).update(np.unique(groups).tolist())
+
+    def step(self) -> None:
+        if next(self.steps, self) is self:
+            self.is_done = True
+
+
+class Drop:
+    """What a bucket had in RocksDB, and what earlier parts brought of it, is to go."""
+
+    size = 0
+
+    def __init__(
+        self, namespace: int, families: Sequence[Family], groups: Sequence[set[int]], parts: "Sequence[Part[M]]"
+    ) -> None:
+        self.namespace = namespace
+        self._families = families
+        self._groups = groups
+        self._parts = parts
+        self.is_done = False
+
+    def step(self) -> None:
+        for at, family in enumerate(self._families):
+            groups = self._groups[at].union(*(part.written[at].get(self.namespace, ()) for part in self._parts))
+            if groups:
+                family.drop(prefix_of(group, self.namespace) for group in groups)
+        self.is_done = True
+
+
+class Parts(Generic[M]):
+    """``write`` stores a part, a bounded step before each yield. Belongs to the loop, but for what a cut took of it."""
+
+    def __init__(
+        self,
+        share: CacheShare,
+        gate: Gate,
+        families: Sequence[Family],
+        begin: Callable[[], M],
+        write: Callable[[Part[M]], Iterator[None]],
+        drop: Callable[[M, int], None],
+    ) -> None:
+        self._share = share
+        share.join()
+        self._gate = gate
+        self._families = tuple(families)
+        self._begin = begin
+        self._write = write
+        self._drop = drop
+        self.recent = begin()
+        self._recent_size = 0
+        self._leaving: deque[Part[M] | Drop] = deque()
+        self.next = 0
+        """The number of the next part."""
+        self.written: tuple[Groups, ...] = tuple({} for _ in families)
+        """What can be read in each family."""
+
+    @property
+    def visible(self) -> int:
+        """Stored numbers from this one on are those of rows that are still in memory."""
+        parts = self._parts()
+        return (parts[0].number if parts else self.next) << PART_BITS
+
+    def stored(self, entries: Iterator[Entry]) -> Iterator[Entry]:
+        """Those that are not in memory too, at this moment."""
+        visible = self.visible
+        return (entry for entry in entries if number_of(entry[0]) < visible)
+
+    def memories(self) -> list[M]:
+        """Oldest first; all of them are newer than what is stored."""
+        return [*(part.memory for part in self._parts()), self.recent]
+
+    def added(self, size: int) -> None:
+        self._recent_size += size
+        if self._recent_size > self._share.bytes // 2:
+            self._put_aside()
+        self._step()
+        while self._is_over():
+            self._step()
+
+    def drop(self, namespace: int) -> None:
+        self._drop(self.recent, namespace)
+        parts = self._parts()
+        for part in parts:
+            self._drop(part.memory, namespace)
+            part.dropped.add(namespace)
+        held = [groups.pop(namespace, set()) for groups in self.written]
+        if any(held) or parts:
+            self._leaving.append(Drop(namespace, self._families, held, parts))
+        if not self._gate.is_shut:
+            self._forget_done()
+            while self._leaving and isinstance(self._leaving[0], Drop):
+                self._step()
+
+    def freeze(self) -> list[Callable[[], None]]:
+        """Everything in memory, to be brought into RocksDB by whoever calls these, one after the other."""
+        if self._recent_size:
+            self._put_aside()
+        for part in self._parts():
+            part.is_frozen = True
+        return [_finish(each) for each in self._leaving]
+
+    def resume(self, family: int, following: int) -> None:
+        """Go on with what is in RocksDB."""
+        self.written[family].update(self._families[family].namespaces())
+        self.next = max(self.next, following)
+
+    def _put_aside(self) -> None:
+        part = Part(self.next, self.recent, self._recent_size, len(self._families))
+        part.steps = self._write(part)
+        self._leaving.append(part)
+        self.next += 1
+        self.recent = self._begin()
+        self._recent_size = 0
+
+    def _parts(self) -> list[Part[M]]:
+        return [each for each in self._leaving if isinstance(each, Part)]
+
+    def _is_over(self) -> bool:
+        size = sum(each.size for each in self._leaving) + self._recent_size
+        return bool(self._leaving) and size > self._share.bytes and not self._gate.is_shut
+
+    def _step(self) -> None:
+        if self._gate.is_shut:
+            return
+        self._forget_done()
+        if self._leaving:
+            self._leaving[0].step()
+            self._forget_done()
+
+    def _forget_done(self) -> None:
+        while self._leaving and self._leaving[0].is_done:
+            done = self._leaving.popleft()
+            if isinstance(done, Part):
+                self._make_visible(done)
+        for part in self._parts():
+            part.is_frozen = False  # the gate is open: whatever snapshot needed it is linked, or given up
+
+    def _make_visible(self, part: Part[M]) -> None:
+        for known, written in zip(self.written, part.written, strict=True):
+            for namespace, groups in written.items():
+                if namespace not in part.dropped:
+                    known.setdefault(namespace, set()).update(groups)
+
+
+def _finish(leaving: "Part[M] | Drop") -> Callable[[], None]:
+    def finish() -> None:
+        while not leaving.is_done:
+            leaving.step()
+
+    return finish

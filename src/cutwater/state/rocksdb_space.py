@@ -1,0 +1,120 @@
+"""A part of the cache of columnar state: a table of the Memory backend, and what is known of each of its rows."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cutwater.flow.arrow import Array
+from cutwater.state.memory_aggregates import FrozenAggregates, MemoryAggregateTable
+from cutwater.state.tables import Merge, Rows, Touched, Update
+
+Flags = npt.NDArray[np.bool_]
+Ticks = npt.NDArray[np.int32]
+
+_FIRST_ROWS = 1024
+_SAMPLE = 4096
+
+
+class Space:
+    """Rows are added and changed by the loop, until it goes on in another space; then they are only taken away."""
+
+    def __init__(self, table: MemoryAggregateTable) -> None:
+        self.table = table
+        self.key_bytes = 0
+        self.is_changed: Flags = np.zeros(_FIRST_ROWS, np.bool_)
+        """Whether RocksDB has it otherwise, or not at all, and no cut brings it there."""
+        self.is_pending: Flags = np.zeros(_FIRST_ROWS, np.bool_)
+        """Whether a cut brings it to RocksDB as it was then."""
+        self.is_stored: Flags = np.zeros(_FIRST_ROWS, np.bool_)
+        """Whether RocksDB has the key, or a cut brings it there."""
+        self.is_gone: Flags = np.zeros(_FIRST_ROWS, np.bool_)
+        """Whether the row is in another space, or only in RocksDB, by now."""
+        self.touched_at: Ticks = np.zeros(_FIRST_ROWS, np.int32)
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @property
+    def unstored(self) -> int:
+        """How many keys are here that RocksDB does not have."""
+        count = len(self)
+        return int(np.count_nonzero(~(self.is_stored[:count] | self.is_gone[:count])))
+
+    def locate(self, keys: pa.RecordBatch, tick: int) -> Touched:
+        touched = self.table.locate(keys)
+        while len(self.is_changed) < len(self.table):
+            self.is_changed = _doubled(self.is_changed)
+            self.is_pending = _doubled(self.is_pending)
+            self.is_stored = _doubled(self.is_stored)
+            self.is_gone = _doubled(self.is_gone)
+            self.touched_at = np.concatenate([self.touched_at, np.zeros_like(self.touched_at)])
+        self.touched_at[touched.unique] = tick
+        return touched
+
+    def find(self, keys: pa.RecordBatch) -> Rows:
+        """The row of each key, -1 where there is none (any more)."""
+        rows = self.table.find(keys)
+        known = rows >= 0
+        rows[known & self.is_gone[np.where(known, rows, 0)]] = -1
+        return rows
+
+    def put(self, rows: Rows, values: Sequence[Array]) -> None:
+        """As their accumulators: ``rows`` are new."""
+        touched = Touched(rows, np.arange(len(rows), dtype=np.int64), rows)
+        self.table.update(touched, [Update(c, Merge.LAST, column) for c, column in enumerate(values)])
+
+    def median_tick(self) -> int:
+        """Half of the rows, roughly, were not touched since."""
+        ticks = self.touched_at[: len(self)]
+        return int(np.median(ticks[:: max(len(ticks) // _SAMPLE, 1)]))
+
+    def hand_over(self) -> int:
+        """To a cut that was just frozen: all rows that changed. How many of their keys are new to RocksDB."""
+        self.is_pending |= self.is_changed
+        self.is_pending &= ~self.is_gone
+        self.is_changed[:] = False
+        added = int(np.count_nonzero(self.is_pending & ~self.is_stored))
+        self.is_stored |= self.is_pending
+        return added
+
+    def take_back(self, *, is_written: bool) -> None:
+        """The last cut is over, whether what was handed over to it is in RocksDB or not."""
+        if not is_written:
+            self.is_changed |= self.is_pending
+        self.is_pending[:] = False
+
+    def freeze(self) -> "FrozenSpace":
+        count = len(self)
+        return FrozenSpace(
+            self.table.freeze(),
+            (self.is_changed[:count] | self.is_pending[:count]) & ~self.is_gone[:count],
+            self.is_stored[:count].copy(),
+        )
+
+
+def _doubled(flags: Flags) -> Flags:
+    return np.concatenate([flags, np.zeros_like(flags)])
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenSpace:
+    rows: FrozenAggregates
+    is_changed: Flags
+    is_stored: Flags
+
+    def changed(self) -> Iterator[tuple[pa.RecordBatch, Flags]]:
+        """Rows that RocksDB lacks, and which of them it has otherwise."""
+        start = 0
+        for batch in self.rows.batches():
+            end = start + batch.num_rows
+            changed = self.is_changed[start:end]
+            if changed.any():
+                stored = self.is_stored[start:end]
+                yield (batch, stored) if changed.all() else (batch.filter(pa.array(changed)), stored[changed])
+            start = end
+
+    def release(self) -> None:
+        self.rows.release()

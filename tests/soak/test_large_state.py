@@ -1,0 +1,135 @@
+"""Ten million keys of a hundred bytes: what an increment costs, how short a cut is, how long a restore takes, and state that is
+many times the memory of those who keep it."""
+
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import cutwater as cw
+from cutwater.checkpoint.statistics import CheckpointInfo
+from tests.spark.footprint import MIB, private_bytes
+from tests.spark.workers import wait_until, worker_pids
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
+
+KEYS = 10_000_000
+ONE_IN = 100
+"""Once all keys were seen, records come to one key in so many."""
+PRIME = 2654435761
+TEXT = 80
+TAKEN = 5
+
+
+def wide_totals(folder: Path, backend: cw.StateBackend, keys: int, one_in: int) -> cw.Environment:
+    """A count and a text of 80 letters for each key. Checkpoints are asked for."""
+    env = cw.Environment(
+        parallelism=2,
+        checkpointing=cw.Checkpointing("1h", storage=f"file:{folder / 'checkpoints'}", timeout="10 min"),
+        state_backend=backend,
+        restart=cw.no_restart(),
+    )
+    value = pl.col("value")
+    key = pl.when(value < keys).then(value * PRIME % keys).otherwise(value * PRIME % keys // one_in * one_in)
+    texts = env.read(cw.sequence(None), uid="numbers").select(k=key, m=value.cast(pl.String).str.pad_start(TEXT, "x"))
+    totals = texts.key_by("k").agg(n=cw.count(), m=cw.max("m")).uid("totals")
+    totals.write(cw.discard(), uid="dropped")
+    return env
+
+
+def records_in(info: CheckpointInfo) -> int:
+    return sum(part.records_in for part in info.subtasks if "totals" in part.vertex)
+
+
+def wait_for_keys(job: cw.Job, keys: int) -> None:
+    """Combining before the exchange makes fewer records of them, never more: all keys came when as many records did."""
+    wait_until(lambda: records_in(job.trigger_checkpoint()) >= keys, "all keys", seconds=900)
+
+
+@dataclass(frozen=True)
+class Measured:
+    stored: int
+    seconds: float
+    sync: float
+    gap: float
+
+
+def measured(taken: list[CheckpointInfo]) -> Measured:
+    return Measured(
+        stored=int(statistics.median(info.written_bytes for info in taken)),
+        seconds=statistics.median(info.duration for info in taken),
+        sync=max(part.sync_duration for info in taken for part in info.subtasks),
+        gap=max(part.longest_gap for info in taken for part in info.subtasks),
+    )
+
+
+def checkpoints_of(job: cw.Job) -> Measured:
+    wait_for_keys(job, KEYS)
+    job.trigger_checkpoint()  # the last of what all keys brought
+    taken = []
+    for _ in range(TAKEN):
+        time.sleep(2)
+        taken.append(job.trigger_checkpoint())
+    return measured(taken)
+
+
+def seconds_to_first_checkpoint(env: cw.Environment, name: str) -> tuple[cw.Job, float]:
+    began = time.monotonic()
+    job = env.start(name)
+    job.trigger_checkpoint()
+    return job, time.monotonic() - began
+
+
+@pytest.mark.parametrize(
+    ("full", "incremental"),
+    [
+        pytest.param(cw.Memory(), cw.Memory(incremental=True), id="memory"),
+        # R
+    ],
+)
+def test_an_increment_of_one_percent_is_small_and_quick_and_a_restore_is_no_slower_than_writing(
+    tmp_path: Path, full: cw.StateBackend, incremental: cw.StateBackend
+) -> None:
+    job = wide_totals(tmp_path / "full", full, KEYS, ONE_IN).start("full")
+    whole = checkpoints_of(job)
+    job.cancel()
+    job = wide_totals(tmp_path / "increments", incremental, KEYS, ONE_IN).start("increments")
+    increment = checkpoints_of(job)
+    job.cancel()
+    job, to_start = seconds_to_first_checkpoint(wide_totals(tmp_path / "empty", incremental, KEYS, ONE_IN), "empty")
+    job.cancel()
+    job, to_restore = seconds_to_first_checkpoint(
+        wide_totals(tmp_path / "increments", incremental, KEYS, ONE_IN), "increments"
+    )
+    job.cancel()
+    print(f"{full}: whole {whole}, increment {increment}, restored in {to_restore - to_start:.1f} s")
+    assert increment.stored < 0.05 * whole.stored
+    assert increment.seconds < 0.2 * whole.seconds
+    assert to_restore - to_start <= whole.seconds
+    for each in (whole, increment):
+        assert each.sync < 0.010
+        assert each.gap < 0.100
+
+
+def test_state_of_four_times_the_memory_of_its_keepers(tmp_path: Path) -> None:
+    keys = 20_000_000
+    small = cw.RocksDB(cache="32MB", write_buffer="16MB", block_cache="32MB")
+    job = wide_totals(tmp_path, small, keys, one_in=1).start("larger-than-memory")
+    most = 0
+
+    def grown() -> bool:
+        nonlocal most
+        info = job.trigger_checkpoint()
+        keepers = {info.index for info in info.subtasks if "totals" in info.vertex}
+        pids = worker_pids(job)
+        most = max(most, *(private_bytes(pids[f"totals[{index}]"]) for index in keepers))
+        return records_in(info) >= 2 * keys
+
+    wait_until(grown, "every key twice", seconds=3000)
+    job.cancel()
+    kept = keys * (TEXT + 2 * 8) // 2
+    print(f"{kept / MIB:.0f} MiB of state in each subtask, at most {most / MIB:.0f} MiB of memory")
+    assert kept >= 4 * most

@@ -1,0 +1,260 @@
+"""Snapshots of RocksDB as files: each holds its cut and nothing newer, whatever the loop does meanwhile, and few files are new."""
+
+import os
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import cutwater as cw
+from cutwater.checkpoint.file_storage import FileStorage
+from cutwater.checkpoint.layout import JobLayout
+from cutwater.checkpoint.stored_tables import RestoredTables
+from cutwater.checkpoint.table_writer import TableWriter
+from cutwater.errors import RestoreError
+from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
+from cutwater.flow.key_groups import KeyGroupRange, key_group_range
+from cutwater.state.backend import KeyedStateStore, StateBackend
+from cutwater.state.frozen import FrozenTable
+from cutwater.state.stored import Form, StoredTable
+from cutwater.state.tables import Column, Merge, Update
+from cutwater.testing.contract_tables import KINDS, Kind
+
+ALL = KeyGroupRange(0, 127)
+KEYS = pa.schema([pa.field("k", pa.int64())])
+
+
+class Job:
+    """Checkpoints of one operator in one subtask, each built on the one before."""
+
+    def __init__(self, folder: Path, cache: Any = 4000) -> None:
+        self.storage = FileStorage(str(folder / "storage"))
+        self.local = folder / "local"
+        self.backend = cw.RocksDB(incremental=True, cache=cache, local_directories=[str(self.local)])
+        self.attempt = 1
+        self.last = 0
+        self.confirmed: dict[str, StoredTable] = {}
+        """The tables of the latest checkpoint that completed."""
+
+    def open(self) -> KeyedStateStore:
+        return self.backend.open("uid", ALL, 128)
+
+    def resume(self) -> KeyedStateStore:
+        """As the next attempt would."""
+        self.attempt += 1
+        store = self.open()
+        assert set(store.resume(CheckpointId(self.last), self.restored())) == set(self.confirmed)
+        return store
+
+    def freeze(self, store: KeyedStateStore) -> list[FrozenTable]:
+        self.last += 1
+        return store.freeze(CheckpointId(self.last))
+
+    def store(self, frozen: list[FrozenTable]) -> int:
+        """How many bytes are new in the storage."""
+        writer = TableWriter(self.storage, JobLayout("job").files_of(SubtaskId("v", 0), Attempt(self.attempt)))
+        known = {file.file for table in self.confirmed.values() for file in table.files}
+        self.confirmed = {
+            table.name: writer.write(CheckpointId(self.last), "uid", table, self.confirmed.get(table.name))[0]
+            for table in frozen
+        }
+        release(frozen)
+        assert all(table.form is Form.ROCKSDB for table in self.confirmed.values())
+        files = {file for table in self.confirmed.values() for file in table.files}
+        return sum(file.size for file in files if file.file not in known)
+
+    def restored(self, groups: KeyGroupRange = ALL) -> RestoredTables:
+        return RestoredTables((), tuple(self.confirmed.values()), groups, storage=self.storage)
+
+    def content(self, kind: Kind, backend: StateBackend, groups: KeyGroupRange = ALL) -> Any:
+        store = backend.open("uid", groups, 128)
+        restored = self.restored(groups)
+        for name in restored.tables():
+            store.restore(name, restored.batches(name))
+        found = kind.content(kind.open(store))
+        store.close()
+        return found
+
+
+def release(frozen: list[FrozenTable]) -> None:
+    for table in frozen:
+        table.release()
+
+
+def content_of(kind: Kind, steps: list[int]) -> Any:
+    model = kind.of_memory()
+    for step in steps:
+        kind.write(model, step)
+    return kind.content(model)
+
+
+@pytest.mark.parametrize("cache", [1, 4000, "64MB"])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_checkpoint_of_files_goes_on_on_rocksdb_and_restores_on_memory(
+    kind: Kind, cache: Any, tmp_path: Path
+) -> None:
+    job = Job(tmp_path, cache)
+    store = job.open()
+    table = kind.open(store)
+    for step in range(9):
+        kind.write(table, step)
+        store.tend()
+        job.store(job.freeze(store))
+        assert job.content(kind, cw.Memory()) == content_of(kind, list(range(step + 1)))
+        if step % 3 == 2:
+            store.close()
+            store = job.resume()
+            table = kind.open(store)
+    assert kind.content(table) == content_of(kind, list(range(9)))
+    store.close()
+
+
+STEPS = st.lists(st.sampled_from(["write", "write", "freeze", "store", "release", "tend", "resume"]), max_size=24)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@settings(max_examples=15)
+@given(steps=STEPS, cache=st.sampled_from([1, 4000, 100_000]))
+@example(steps=["write"] * 3 + ["freeze", "write", "store"], cache=100_000)  # drops what waits to be stored
+@example(steps=["write", "freeze", "release", "freeze", "store"], cache=100_000)
+@example(steps=["write", "freeze", "release", *["write"] * 3, "freeze", "store"], cache=1)
+@example(steps=["write", "freeze", *["write"] * 3, "freeze", "release", "store"], cache=100_000)
+@example(steps=["write"] * 3 + ["freeze", "write", "freeze", "write", "store", "store"], cache=4000)
+def test_whatever_the_loop_does_meanwhile_a_checkpoint_holds_its_cut(
+    kind: Kind, steps: list[str], cache: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Cuts wait to be stored, or are given up, while the loop writes, drops and evicts."""
+    job = Job(tmp_path_factory.mktemp("job"), cache)
+    store = job.open()
+    table = kind.open(store)
+    written: list[int] = []
+    of_confirmed: list[int] = []
+    cuts: deque[tuple[list[FrozenTable], list[int]]] = deque()
+    for step in steps:
+        match step:
+            case "write":
+                kind.write(table, len(written))
+                written.append(len(written))
+            case "tend":
+                store.tend()
+            case "freeze":
+                cuts.append((job.freeze(store), list(written)))
+            case "store" if cuts:
+                frozen, of_confirmed = cuts.popleft()
+                job.store(frozen)
+                assert job.content(kind, cw.Memory()) == content_of(kind, of_confirmed)
+            case "release" if cuts:
+                release(cuts.popleft()[0])
+            case "resume" if job.confirmed:
+                for frozen, _ in cuts:
+                    release(frozen)
+                cuts.clear()
+                store.close()
+                store = job.resume()
+                table = kind.open(store)
+                written = list(of_confirmed)
+    assert kind.content(table) == content_of(kind, written)
+    for frozen, _ in cuts:
+        release(frozen)
+    store.close()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_files_restore_at_another_parallelism_and_read_only_their_own_key_groups(kind: Kind, tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    store = job.open()
+    table = kind.open(store)
+    for step in range(5):
+        kind.write(table, step)
+    job.store(job.freeze(store))
+    store.close()
+    held = {}
+    for parallelism in (1, 3):
+        restored = [job.restored(key_group_range(i, parallelism, 128)) for i in range(parallelism)]
+        rows = {
+            name: [row for part in restored for batch in part.batches(name) for row in batch.to_pylist()]
+            for name in job.confirmed
+        }
+        held[parallelism] = {name: sorted(map(repr, of)) for name, of in rows.items()}
+        for i, part in enumerate(restored):
+            own = key_group_range(i, parallelism, 128)
+            groups = {
+                g for name in job.confirmed for b in part.batches(name) for g in b.column("key_group").to_pylist()
+            }
+            assert all(group in own for group in groups)
+    assert held[1] == held[3]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("steps", range(3, 12))
+def test_a_part_that_is_written_in_part_is_read_once(kind: Kind, steps: int, tmp_path: Path) -> None:
+    """The rows of such a part are in memory and in RocksDB, for readers of the table and of a snapshot of rows alike."""
+    store = Job(tmp_path, 6000).open()
+    table = kind.open(store)
+    for step in range(steps):
+        kind.write(table, step)
+    other = cw.Memory().open("uid", ALL, 128)
+    for frozen in store.freeze():
+        other.restore(frozen.name, frozen.batches())
+        frozen.release()
+    wanted = content_of(kind, list(range(steps)))
+    assert kind.content(kind.open(other)) == wanted
+    assert kind.content(table) == wanted
+    store.close()
+
+
+def counted(table: Any, keys: "np.typing.NDArray[np.int64]") -> None:
+    batch = pa.RecordBatch.from_arrays([pa.array(keys)], schema=KEYS)
+    values = [Update(0, Merge.COUNT), Update(1, Merge.LAST, pa.array([f"{key:090}" for key in keys]))]
+    table.update(table.locate(batch), values)
+
+
+COLUMNS = [Column("n", pa.int64(), nullable=False), Column("text", pa.string())]
+
+
+def test_few_changes_make_a_small_checkpoint_and_leave_no_folder(tmp_path: Path) -> None:
+    job = Job(tmp_path, "8MB")
+    store = job.open()
+    table = store.aggregates("n", KEYS, COLUMNS)
+    draw = np.random.default_rng(7)
+    for start in range(0, 100_000, 10_000):
+        counted(table, np.arange(start, start + 10_000))
+    full = job.store(job.freeze(store))
+    for round in range(4):
+        if round == 2:
+            store.close()
+            store = job.resume()
+            table = store.aggregates("n", KEYS, COLUMNS)
+        counted(table, draw.choice(100_000, 1000, replace=False))
+        assert job.store(job.freeze(store)) < full / 20
+    assert len(table) == 100_000
+    [folder] = [each for each in (job.local / "cutwater-rocksdb").iterdir() if each.is_dir()]
+    assert os.listdir(folder) == ["db"]
+    store.close()
+    assert list((job.local / "cutwater-rocksdb").iterdir()) == []
+
+
+def test_accumulators_in_another_order_are_restored_by_name_and_other_types_refused(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    store = job.open()
+    counted(store.aggregates("n", KEYS, COLUMNS), np.arange(1000))
+    job.store(job.freeze(store))
+    store.close()
+    store = job.resume()
+    table = store.aggregates("n", KEYS, COLUMNS[::-1])
+    touched = table.locate(pa.RecordBatch.from_arrays([pa.array([7, 1000])], schema=KEYS))
+    assert [column.to_pylist() for column in table.read(touched.rows)] == [[f"{7:090}", None], [1, 0]]
+    store.close()
+    store = job.resume()
+    with pytest.raises(RestoreError, match="column 'n': the program declares string"):
+        store.aggregates("n", KEYS, [Column("n", pa.string()), COLUMNS[1]])
+    store.close()
+    store = job.resume()
+    with pytest.raises(RestoreError, match="restored state n was never declared"):
+        store.freeze(CheckpointId(9))
+    store.close()
