@@ -12,6 +12,7 @@ import traceback
 import pyspark.daemon
 
 from cutwater.spark.freed_memory import keep_freed_memory
+from cutwater.spark.zip_finders import forget_zip_finders
 from cutwater.state.kernels import warm_up
 
 for _heavy in (
@@ -44,6 +45,7 @@ if __name__ == "__main__":
     pyspark.daemon.traceback.print_exc = _print_unless_peer_left  # type: ignore[attr-defined]
     keep_freed_memory()
     warm_up()
+    forget_zip_finders()
     gc.collect()
     gc.freeze()
     # The loop shares the interpreter with threads that read, talk and write: when it needs it back, it waits this long at most.

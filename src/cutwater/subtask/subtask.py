@@ -290,9 +290,13 @@ class Subtask(ABC):
 
     def _slice(self, rows: int, process: Callable[[], None]) -> None:
         """One slice, measured: its length sets the next one's, and the longest is what a trigger may wait for."""
-        self.gap.enter(self._clock.monotonic())
+        clock = self._clock
+        self.gap.enter(clock.monotonic())
+        waited_before = clock.waited_for_core()
         process()
-        self._pace.observe(rows, self.gap.leave(self._clock.monotonic()))
+        waited = clock.waited_for_core() - waited_before
+        # Fewer rows are no help against a machine that is busy with others: they would only cost more each.
+        self._pace.observe(rows, self.gap.leave(clock.monotonic()) - waited)
         self.records_in += rows
 
     def _resumed_state(self, uid: str) -> ResumedState | None:

@@ -12,5 +12,8 @@ class ManualClock:
     def wall(self) -> float:
         return self._start + self._passed
 
+    def waited_for_core(self) -> float:
+        return 0.0
+
     def advance(self, seconds: float) -> None:
         self._passed += seconds
