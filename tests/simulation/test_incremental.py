@@ -11,15 +11,18 @@ from hypothesis import strategies as st
 import cutwater as cw
 from cutwater.checkpoint.bases import AcknowledgedBases
 from cutwater.checkpoint.completed import CompletedCheckpoint
+from cutwater.checkpoint.events import RequestId, SavepointRequested
 from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.publication import Publication, UnknownWhetherStored
 from cutwater.checkpoint.start import Resume, StartFresh
-from cutwater.checkpoint.statistics import CheckpointStatus
+from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointKind, CheckpointStatus
 from cutwater.errors import DamagedCheckpoint, StorageError
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.transport import Step
 from cutwater.job.attempt import AttemptDriver
+from cutwater.state.stored import Form
+from cutwater.subtask.intake import CutMark
 from cutwater.subtask.limits import FlowLimits
 from cutwater.subtask.subtask import Subtask
 from cutwater.testing.clock import ManualClock
@@ -128,9 +131,9 @@ def test_building_on_a_checkpoint_that_is_not_confirmed_misses_files(monkeypatch
     """Rule 38."""
     cut = Subtask._cut
 
-    def and_confirm(self: Subtask, checkpoint: CheckpointId, *times: float) -> Iterator[Step]:
-        yield from cut(self, checkpoint, *times)
-        self.mailbox.put_fate(checkpoint, completed=True)
+    def and_confirm(self: Subtask, mark: CutMark) -> Iterator[Step]:
+        yield from cut(self, mark)
+        self.mailbox.put_fate(mark.checkpoint, completed=True)
 
     monkeypatch.setattr(Subtask, "_cut", and_confirm)
     expect_missing_files()
@@ -176,6 +179,27 @@ def test_what_a_checkpoint_of_unknown_fate_references_stays(monkeypatch: pytest.
     with pytest.raises((DamagedCheckpoint, StorageError), match=r"is missing|came without its content"):
         for seed in range(40):
             finish(AnswersLate(replace(BUSY, seed=seed)))
+
+
+def test_a_savepoint_is_complete_in_itself() -> None:
+    world = World(replace(BUSY, crashes=0, declines=0.0, retain=3))
+    while not any(max(lengths(each), default=0) > 1 for each in world.store.completed()):
+        if not world.step():
+            world.advance_to_next_timer()
+        world.time.advance(0.0005)
+    world.driver.handle(SavepointRequested(RequestId(1), "anywhere"))
+    while RequestId(1) not in world.answers:
+        if not world.step():
+            world.advance_to_next_timer()
+    info = world.answers[RequestId(1)]
+    assert isinstance(info, CheckpointInfo)
+    assert info.id is not None
+    taken = world.store._folders.metadata(info.id)
+    assert taken.kind is CheckpointKind.SAVEPOINT
+    tables = [table for record in taken.subtasks for each in record.snapshot.operators for table in each.tables]
+    assert {table.form for table in tables} == {Form.ROWS}
+    assert not taken.shared_files()
+    run_to_the_end(world).judge()
 
 
 # --- from one life to the next, however wide and on whatever backend -------------------------------------------------------
