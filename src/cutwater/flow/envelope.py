@@ -71,8 +71,16 @@ def idle_row(target: int, channel: ChannelId, seq: int) -> Row:
     return Row(target, channel, RowKind.IDLE, seq, 0, _EMPTY)
 
 
-def barrier_row(target: int, channel: ChannelId, seq: int, checkpoint: CheckpointId, triggered_at: float) -> Row:
-    told = json.dumps({"triggered_at": triggered_at}).encode()
+def barrier_row(
+    target: int,
+    channel: ChannelId,
+    seq: int,
+    checkpoint: CheckpointId,
+    triggered_at: float,
+    *,
+    savepoint: bool = False,
+) -> Row:
+    told = json.dumps({"triggered_at": triggered_at, "savepoint": savepoint}).encode()
     return Row(target, channel, RowKind.BARRIER, seq, checkpoint, pa.py_buffer(told))
 
 
@@ -90,6 +98,11 @@ def read_data(row: Row, schema: pa.Schema) -> pa.RecordBatch:
 
 def read_triggered_at(row: Row) -> float:
     return float(json.loads(row.payload.to_pybytes())["triggered_at"])
+
+
+def is_of_savepoint(row: Row) -> bool:
+    """Of a barrier: whether it cuts for a savepoint."""
+    return bool(json.loads(row.payload.to_pybytes())["savepoint"])
 
 
 def to_exchange(rows: Sequence[Row]) -> pa.RecordBatch:

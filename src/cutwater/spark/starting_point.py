@@ -42,7 +42,7 @@ class StartingPoint:
         self._moved = moved
         self._allow_non_restored_state = allow_non_restored_state
 
-    def choose(self, restore: str, *, claim: bool) -> StartFresh | Resume | ContinueReserved:
+    def choose(self, restore: str, *, claim: bool = False) -> StartFresh | Resume | ContinueReserved:
         checkpointing = self._definition.checkpointing
         if restore not in ("auto", "latest", "fresh") and (checkpointing is None or self._reserves):
             runs = "without checkpoints" if checkpointing is None else "in mode='at_most_once'"

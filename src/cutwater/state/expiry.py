@@ -11,7 +11,7 @@ import pyarrow as pa
 from cutwater.flow.arrow import Array
 from cutwater.flow.watermarks import Milliseconds
 from cutwater.state.changes import header_of
-from cutwater.state.frozen import FilePlace, FrozenTable, StoresItself, TableRows
+from cutwater.state.frozen import FilePlace, FrozenTable, StoresItself, TableRows, WholeTable
 from cutwater.state.stored import StoredFile, StoredTable
 
 EXPIRY_FIELD = "expires_at"
@@ -50,25 +50,13 @@ def without_expired(table: FrozenTable, now: Milliseconds) -> FrozenTable:
 
 
 @dataclass(frozen=True, slots=True)
-class LiveRows:
+class LiveRows(WholeTable):
     """Implements ``FrozenTable``."""
 
-    table: FrozenTable
     now: Milliseconds
-
-    @property
-    def name(self) -> str:
-        return self.table.name
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.table.schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         return _live_rows(self.table.batches(), self.now)
-
-    def release(self) -> None:
-        self.table.release()
 
 
 @dataclass(frozen=True, slots=True)

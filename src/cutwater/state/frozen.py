@@ -1,6 +1,7 @@
 """State as a snapshot sees it: fixed at the cut, written afterwards on the snapshot thread."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -61,3 +62,24 @@ class StoresItself(Protocol):
 
     def store(self, place: FilePlace) -> StoredTable:
         """In place of ``batches``, on the snapshot thread. May reference files of ``place.base``."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholeTable:
+    """Implements ``FrozenTable``: another one, of which all rows are written, whether or not it could store itself."""
+
+    table: FrozenTable
+
+    @property
+    def name(self) -> str:
+        return self.table.name
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.table.schema
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        return self.table.batches()
+
+    def release(self) -> None:
+        self.table.release()

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from cutwater.flow.ids import CheckpointId
 from cutwater.state.changes import header_of
-from cutwater.state.frozen import FilePlace, FrozenTable, TableRows
+from cutwater.state.frozen import FilePlace, FrozenTable, TableRows, WholeTable
 from cutwater.state.stored import Form, StoredTable
 
 MOST_CHANGES = 8
@@ -81,25 +81,10 @@ class Increments:
 
 
 @dataclass(frozen=True, slots=True)
-class FrozenIncrement:
-    """Implements ``FrozenTable`` and ``StoresItself``."""
+class FrozenIncrement(WholeTable):
+    """Implements ``StoresItself`` too."""
 
-    table: FrozenTable
     changes: TableRows | None
-
-    @property
-    def name(self) -> str:
-        return self.table.name
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.table.schema
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        return self.table.batches()
-
-    def release(self) -> None:
-        self.table.release()
 
     def store(self, place: FilePlace) -> StoredTable:
         base = place.base

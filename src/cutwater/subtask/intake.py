@@ -14,7 +14,7 @@ from cutwater.barrier.effects import AbandonAlignment, CutHere, Effect, HoldChan
 from cutwater.barrier.tracking import BarrierTracking
 from cutwater.errors import ControlError
 from cutwater.flow.clock import Clock
-from cutwater.flow.envelope import Row, RowKind, read_triggered_at
+from cutwater.flow.envelope import Row, RowKind, is_of_savepoint, read_triggered_at
 from cutwater.flow.ids import ChannelId, CheckpointId
 from cutwater.subtask.held import HeldQueue
 from cutwater.subtask.limits import FlowLimits
@@ -29,6 +29,7 @@ class CutMark:
     first_barrier_at: float
     """Wall time; start delay = first_barrier_at - triggered_at."""
     alignment_seconds: float
+    savepoint: bool = False
 
 
 InboxItem = Row | CutMark
@@ -66,7 +67,7 @@ class Intake:
         self._held: dict[ChannelId, HeldQueue] = {}
         self._paused: set[ChannelId] = set()
         self._expected: dict[ChannelId, int] = dict.fromkeys(channels, 0)
-        self._first_barrier: dict[CheckpointId, tuple[float, float, float]] = {}
+        self._first_barrier: dict[CheckpointId, tuple[float, bool, float, float]] = {}
         self.inbox_bytes = 0
 
     @property
@@ -149,6 +150,7 @@ class Intake:
                 if checkpoint not in self._first_barrier:
                     self._first_barrier[checkpoint] = (
                         read_triggered_at(row),
+                        is_of_savepoint(row),
                         self._clock.wall(),
                         self._clock.monotonic(),
                     )
@@ -181,8 +183,8 @@ class Intake:
                     self._events.abandon(checkpoint, reason)
 
     def _mark_cut(self, checkpoint: CheckpointId) -> None:
-        triggered_at, wall, monotonic = self._first_barrier.pop(checkpoint)
-        self._inbox.append(CutMark(checkpoint, triggered_at, wall, self._clock.monotonic() - monotonic))
+        triggered_at, savepoint, wall, monotonic = self._first_barrier.pop(checkpoint)
+        self._inbox.append(CutMark(checkpoint, triggered_at, wall, self._clock.monotonic() - monotonic, savepoint))
         for older in [n for n in self._first_barrier if n < checkpoint]:
             del self._first_barrier[older]
 

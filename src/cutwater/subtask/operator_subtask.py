@@ -79,15 +79,15 @@ class OperatorSubtask(Subtask):
     def _on_trigger(self, trigger: TriggerCheckpoint) -> Iterator[Step]:
         """Only a subtask whose input ended is triggered directly; for others the barriers are the trigger."""
         if self._ended:
-            yield from self._cut(trigger.checkpoint, trigger.triggered_at, self._clock.wall(), 0.0)
+            yield from self._cut_now(trigger)
 
     def _work(self) -> Steps:
         item = self.intake.take()
         match item:
             case None:
                 return False
-            case CutMark(checkpoint, triggered_at, first_barrier_at, alignment):
-                yield from self._cut(checkpoint, triggered_at, first_barrier_at, alignment)
+            case CutMark():
+                yield from self._cut(item)
             case Row(kind=RowKind.DATA) if self._ended:
                 self._drop_repeated(item)
             case Row(kind=RowKind.DATA):

@@ -74,7 +74,7 @@ class SourceSubtask(Subtask):
                 # It may have been given up since it was taken: then nobody will say to go on.
                 if not self.mailbox.is_aborted(trigger.checkpoint):
                     self._stopped_behind = trigger.checkpoint
-        yield from self._cut(trigger.checkpoint, trigger.triggered_at, self._clock.wall(), 0.0)
+        yield from self._cut_now(trigger)
 
     def _source_snapshot(self, checkpoint: CheckpointId) -> dict[str, OperatorSnapshot]:
         with failures_of(self._uid):

@@ -30,8 +30,10 @@ from cutwater.flow.key_groups import KeyGroupRange, key_group_range
 from cutwater.flow.transport import Emit, Step, Wait
 from cutwater.flow.watermarks import MAX_WATERMARK
 from cutwater.operators.operator import DriverPort, OperatorContext, OperatorSnapshot, ResumedState
+from cutwater.state.frozen import WholeTable
 from cutwater.subtask.chain import Chain
 from cutwater.subtask.gap import LoopGap
+from cutwater.subtask.intake import CutMark
 from cutwater.subtask.mailbox import Mailbox
 from cutwater.subtask.outputs import Outputs
 from cutwater.subtask.pace import Pace
@@ -222,8 +224,18 @@ class Subtask(ABC):
             waits.append(max(0.0, time_due - self._clock.monotonic()))
         yield Wait(min((seconds for seconds in waits if seconds is not None), default=None))
 
-    def _cut(self, checkpoint: CheckpointId, triggered_at: float, seen_at: float, alignment: float) -> Iterator[Step]:
+    def _cut_now(self, trigger: TriggerCheckpoint) -> Iterator[Step]:
+        """Told by the driver, not by barriers."""
+        seen_at = self._clock.wall()
+        yield from self._cut(
+            CutMark(
+                trigger.checkpoint, trigger.triggered_at, seen_at, alignment_seconds=0.0, savepoint=trigger.savepoint
+            )
+        )
+
+    def _cut(self, mark: CutMark) -> Iterator[Step]:
         """Freeze, hand over to the snapshot thread, send the barrier on; nothing is processed in between."""
+        checkpoint, triggered_at = mark.checkpoint, mark.triggered_at
         if not self._ended:
             self._chain.let_go()
         self._hear_of_checkpoints()
@@ -231,9 +243,11 @@ class Subtask(ABC):
         frozen = {**self._source_snapshot(checkpoint), **self._chain.snapshot(checkpoint)}
         if self._setup.guarantee is Guarantee.AT_MOST_ONCE:
             frozen = {uid: _without_tables(snapshot) for uid, snapshot in frozen.items()}
+        if mark.savepoint:
+            frozen = {uid: _whole(snapshot) for uid, snapshot in frozen.items()}
         times = CutTimes(
-            start_delay=max(0.0, seen_at - triggered_at),
-            alignment=alignment,
+            start_delay=max(0.0, mark.first_barrier_at - triggered_at),
+            alignment=mark.alignment_seconds,
             sync=self._clock.monotonic() - began,
             longest_gap=self.gap.take(),
         )
@@ -254,7 +268,8 @@ class Subtask(ABC):
         else:
             self._background.snapshot(lambda: self._snapshotting.store(cut))
         if not self._ended:
-            yield Emit(tuple(self._outputs.barrier(checkpoint, triggered_at)), urgent=True)
+            barrier = self._outputs.barrier(checkpoint, triggered_at, savepoint=mark.savepoint)
+            yield Emit(tuple(barrier), urgent=True)
 
     def _end(self, *, drain: bool) -> Iterator[Step]:
         """All input was processed: pass END on, once; live on, acknowledge, and wait for Finish (rule 20)."""
@@ -328,3 +343,8 @@ def _without_tables(snapshot: OperatorSnapshot) -> OperatorSnapshot:
     for table in snapshot.tables:
         table.release()
     return OperatorSnapshot(inline=snapshot.inline)
+
+
+def _whole(snapshot: OperatorSnapshot) -> OperatorSnapshot:
+    """A savepoint is complete in itself: no table of it references what was stored before."""
+    return OperatorSnapshot(inline=snapshot.inline, tables=[WholeTable(table) for table in snapshot.tables])
