@@ -3,7 +3,7 @@
 import argparse
 import statistics
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,7 +40,16 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--parallelism", type=int, default=2)
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--checkpoints", default="1s", help="the interval, or 'off'")
+    parser.add_argument("--backend", default="memory", choices=BACKENDS)
     return parser
+
+
+BACKENDS: Mapping[str, cw.StateBackend] = {
+    "memory": cw.Memory(),
+    "memory-incremental": cw.Memory(incremental=True),
+    "rocksdb": cw.RocksDB(),
+    "rocksdb-incremental": cw.RocksDB(incremental=True),
+}
 
 
 WARM_UPS = 2
@@ -72,6 +81,7 @@ def environment(
         parallelism=wanted.parallelism,
         checkpointing=checkpointing,
         restart=cw.fixed_delay(attempts=3, delay="10ms"),
+        state_backend=BACKENDS[wanted.backend],
     )
 
 
@@ -80,4 +90,4 @@ def spread_over_keys(keys: int) -> pl.Expr:
 
 
 def variant(wanted: argparse.Namespace) -> str:
-    return f"memory checkpoints={wanted.checkpoints} parallelism={wanted.parallelism}"
+    return f"{wanted.backend} checkpoints={wanted.checkpoints} parallelism={wanted.parallelism}"
