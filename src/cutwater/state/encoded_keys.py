@@ -60,15 +60,22 @@ def decode(addresses: Words, keys: pa.Schema) -> list[Array]:
     return [_decode_column(cursor, field.type) for field in keys]
 
 
-def apart(joined: Bytes, starts: Words) -> list[bytes]:
+def apart(whole: Bytes, starts: Words) -> list[bytes]:
     """What ``encode`` gave, each by itself."""
     records = len(starts) - 1
-    width = len(joined) // max(records, 1)
+    width = len(whole) // max(records, 1)
     if width and (np.diff(starts) == width).all():
-        alike: list[bytes] = joined.view(f"V{width}").tolist()
+        alike: list[bytes] = whole.view(f"V{width}").tolist()
         return alike
-    raw, ends = joined.tobytes(), starts.tolist()
+    raw, ends = whole.tobytes(), starts.tolist()
     return [raw[start:end] for start, end in pairwise(ends)]
+
+
+def joined(parts: Sequence[bytes]) -> tuple[Bytes, Words]:
+    """The inverse of ``apart``."""
+    starts = np.zeros(len(parts) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)), out=starts[1:])
+    return np.frombuffer(b"".join(parts), np.uint8), starts
 
 
 def plain(data_type: pa.DataType) -> pa.DataType:

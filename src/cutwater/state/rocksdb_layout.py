@@ -59,7 +59,8 @@ class Layout:
             return
         codec = self.codec()
         while read := list(islice(entries, READ_ROWS)):
-            keys, values = [key for key, _ in read], codec.decode([value for _, value in read])
+            keys, encoded = zip(*read, strict=True)
+            values = codec.decode(encoded)
             if self.content is Content.WHOLE_ROWS:
                 columns = [*values, pa.array(namespaces_of(keys)), pa.array(groups_in(keys))]
             else:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from cutwater.flow.arrow import Array
 from cutwater.flow.columns import array_of_words, is_word, valid_of, words_of
-from cutwater.state.encoded_keys import apart, decode, encode, plain
+from cutwater.state.encoded_keys import apart, decode, encode, joined, plain
 from cutwater.state.pointers import address
 from cutwater.state.rocksdb_keys import fitted
 
@@ -32,14 +32,14 @@ class RowCodec:
 
     def encode(self, columns: Sequence[Array], records: int) -> list[bytes]:
         plain_columns = [fitted(column, kind) for column, kind in zip(columns, self._types, strict=True)]
-        joined, starts = encode([plain_columns[i] for i in self._flat], records, head=self._head)
+        whole, starts = encode([plain_columns[i] for i in self._flat], records, head=self._head)
         if self._words:
             words = self._encoded_words(plain_columns, records)
             if self._flat:
-                joined[starts[:-1, None] + np.arange(self._head)] = words
+                whole[starts[:-1, None] + np.arange(self._head)] = words
             else:
-                joined = words.reshape(-1)
-        values = apart(joined, starts)
+                whole = words.reshape(-1)
+        values = apart(whole, starts)
         if self._nested:
             batch = pa.RecordBatch.from_arrays([plain_columns[i] for i in self._nested], schema=self._nested_schema)
             values = [v + batch.slice(i, 1).serialize().to_pybytes() for i, v in enumerate(values)]
@@ -47,9 +47,7 @@ class RowCodec:
 
     def decode(self, values: Sequence[bytes]) -> list[Array]:
         records = len(values)
-        raw = np.frombuffer(b"".join(values), np.uint8)
-        starts = np.zeros(records + 1, np.int64)
-        np.cumsum([len(value) for value in values], out=starts[1:])
+        raw, starts = joined(values)
         columns: dict[int, Array] = dict(zip(self._words, self._decoded_words(raw, starts[:-1]), strict=True))
         cursor = starts[:-1] + self._head + address(raw)
         if self._flat:
@@ -61,8 +59,8 @@ class RowCodec:
                 for value, size in zip(values, sizes, strict=True)
             ]
             if messages:
-                whole: pa.RecordBatch = pa.concat_batches(messages)  # type: ignore[attr-defined]  # the stubs lack it
-                columns.update(zip(self._nested, whole.columns, strict=True))
+                rows: pa.RecordBatch = pa.concat_batches(messages)  # type: ignore[attr-defined]  # the stubs lack it
+                columns.update(zip(self._nested, rows.columns, strict=True))
             else:
                 columns.update({i: pa.array([], self._types[i]) for i in self._nested})
         return [fitted(columns[i], field.type) for i, field in enumerate(self._schema)]
@@ -84,7 +82,8 @@ class RowCodec:
     def _decoded_words(self, raw: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]) -> list[Array]:
         if not self._words:
             return []
-        rows = raw[starts[:, None] + np.arange(self._head)]
+        is_alike = not self._flat and not self._nested
+        rows = raw.reshape(-1, self._head) if is_alike else raw[starts[:, None] + np.arange(self._head)]
         present = np.unpackbits(rows[:, : self._mask_bytes], axis=1).astype(np.bool_)
         words = np.ascontiguousarray(rows[:, self._mask_bytes :]).view(np.int64)
         return [
