@@ -1,13 +1,14 @@
 """One pipeline with every kind of state, timer, window and join, and what a plain computation over all records makes of it.
 
 Orders and payments are numbers made into records by arithmetic, so that whoever computes the truth needs no input but a count.
-Records come out of order, but never behind the watermark: every result is determined, at any parallelism and over any failure.
+Records come out of order, but never behind the watermark (except where late ones are wanted): every result is determined, at any
+parallelism and over any failure.
 Where what is told depends on when it is told (the clock, who has seen what), `told` adds it up to what does not.
 """
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -28,7 +29,7 @@ BACKENDS: Mapping[str, cw.StateBackend] = {
 """Every backend that the pipeline is run on, by the name that tests give it. The one place to add one."""
 
 CUSTOMERS = 23
-PERIOD, SLIDING, SLIDE, SESSION_GAP, SHARED_WINDOW, NEAR = 200, 300, 100, 36, 100, 40
+PERIOD, SLIDING, SLIDE, SESSION_GAP, SHARED_WINDOW, NEAR, NARROW, BEHIND = 200, 300, 100, 36, 100, 40, 20, 150
 """All in milliseconds."""
 AT_THE_END = 10**9
 """Later than every record, and earlier than every clock: event-time timers set for it fire when all input has ended."""
@@ -103,6 +104,11 @@ def time_of(value: Any) -> Any:
 
 
 OUT_OF_ORDER = "10ms"
+
+
+def late_time() -> pl.Expr:
+    """Every tenth order comes after its window; whether it is late depends on what else has come."""
+    return pl.col("ts") - pl.when(pl.col("id") % 10 == 9).then(BEHIND).otherwise(0)
 
 
 def columns_of_orders() -> dict[str, pl.Expr]:
@@ -282,45 +288,41 @@ def summed(reduced: Any, row: Any) -> Any:
 # --- the pipeline --------------------------------------------------------------------------------------------------------
 
 
-STATE_AND_WINDOWS = frozenset({"ledger", "by_the_clock", "tumbling", "sliding", "session", "weighted", "numbered"})
-JOINS = frozenset({"all_pairs", "near_pairs", "window_pairs", "accounts"})
-ALL = STATE_AND_WINDOWS | JOINS | {"clock_windows"}
-
-
-def pipeline(env: cw.Environment, count: int, gate: Path | None = None, wanted: Set[str] = ALL) -> None:
+def pipeline(env: cw.Environment, count: int, gate: Path | None = None) -> None:
     """Each result is collected under its name; the sources are ``orders``, ``payments`` and ``rules``."""
-    ordered = _read(env, "orders", Numbers(count, gate), columns_of_orders())
-    by_customer = ordered.key_by("customer")
-    results: dict[str, cw.Stream] = {}
-    if wanted & STATE_AND_WINDOWS:
-        rules = env.read(cw.from_rows(RULES, "customer long, factor long"), uid="rules", parallelism=1)
-        ledger = by_customer.process(Ledger(), Ledger.schema).uid("ledger")
-        ledger.side_output("by_the_clock").collect("by_the_clock")
-        results |= {
-            "ledger": ledger,
-            "tumbling": by_customer.window(cw.tumbling(f"{PERIOD}ms")).agg(n=cw.count(), hi=cw.max("amount")),
-            "sliding": by_customer.window(cw.sliding(f"{SLIDING}ms", f"{SLIDE}ms")).reduce(summed),
-            "session": by_customer.window(cw.session(f"{SESSION_GAP}ms")).process(Visit(), Visit.schema),
-            "weighted": by_customer.connect(rules.broadcast()).process(Weighted(), Weighted.schema),
-            "numbered": ordered.process(Numbered(), Numbered.schema),
-        }
-    if wanted & JOINS:
-        paid = _read(env, "payments", Numbers(count, gate), columns_of_payments())
-        by_payer = paid.key_by("payer")
-        results |= {
-            "all_pairs": ordered.key_by("item").join(paid.key_by("thing")),
-            "near_pairs": by_customer.join(by_payer, within=f"{NEAR}ms"),
-            "window_pairs": by_customer.window(cw.tumbling(f"{SHARED_WINDOW}ms")).join(by_payer),
-            "accounts": by_customer.connect(by_payer).process(Accounts(), Accounts.schema),
-        }
-    if "clock_windows" in wanted:
-        results["clock_windows"] = by_customer.window(cw.tumbling("200ms"), time="processing").agg(n=cw.count())
+    unordered = env.read(Numbers(count, gate), uid="orders").select(**columns_of_orders())
+    ordered = unordered.with_timestamps("ts", out_of_orderness=OUT_OF_ORDER)
+    paid = env.read(Numbers(count, gate), uid="payments").select(**columns_of_payments())
+    paid = paid.with_timestamps("ts", out_of_orderness=OUT_OF_ORDER)
+    rules = env.read(cw.from_rows(RULES, "customer long, factor long"), uid="rules", parallelism=1)
+    by_customer, by_payer = ordered.key_by("customer"), paid.key_by("payer")
+    some_late = unordered.with_columns(ts=late_time()).with_timestamps("ts", out_of_orderness=OUT_OF_ORDER)
+    results: dict[str, cw.Stream] = {
+        "ledger": by_customer.process(Ledger(), Ledger.schema),
+        "tumbling": by_customer.window(cw.tumbling(f"{PERIOD}ms")).agg(n=cw.count(), hi=cw.max("amount")),
+        "sliding": by_customer.window(cw.sliding(f"{SLIDING}ms", f"{SLIDE}ms")).reduce(summed),
+        "session": by_customer.window(cw.session(f"{SESSION_GAP}ms")).process(Visit(), Visit.schema),
+        "clock_windows": by_customer.window(cw.tumbling("200ms"), time="processing").agg(n=cw.count()),
+        "in_time": some_late.key_by("customer").window(cw.tumbling(f"{NARROW}ms")).agg(n=cw.count()),
+        "weighted": by_customer.connect(rules.broadcast()).process(Weighted(), Weighted.schema),
+        "numbered": ordered.process(Numbered(), Numbered.schema),
+        "all_pairs": ordered.key_by("item").join(paid.key_by("thing")),
+        "near_pairs": by_customer.join(by_payer, within=f"{NEAR}ms"),
+        "window_pairs": by_customer.window(cw.tumbling(f"{SHARED_WINDOW}ms")).join(by_payer),
+        "accounts": by_customer.connect(by_payer).process(Accounts(), Accounts.schema),
+    }
     for name, stream in results.items():
         stream.uid(name).collect(name)
+    results["ledger"].side_output("by_the_clock").collect("by_the_clock")
+    results["in_time"].side_output("late").collect("late")
 
 
-def _read(env: cw.Environment, uid: str, numbers: Numbers, columns: dict[str, pl.Expr]) -> cw.Stream:
-    return env.read(numbers, uid=uid).select(**columns).with_timestamps("ts", out_of_orderness=OUT_OF_ORDER)
+RESULTS = frozenset(
+    {
+        *("ledger", "by_the_clock", "tumbling", "sliding", "session", "clock_windows", "in_time", "late"),
+        *("weighted", "numbered", "all_pairs", "near_pairs", "window_pairs", "accounts"),
+    }
+)
 
 
 # --- what came out, and what should have ---------------------------------------------------------------------------------
@@ -331,11 +333,13 @@ Told = dict[str, Counter[Any]]
 def told(rows: Mapping[str, Iterable[Any]]) -> Told:
     """How often each row came out, by result; what the clock or the parallelism parts is put together again."""
     found: Told = {name: Counter(map(_plain, rows[name])) for name in rows}
-    for name in {"by_the_clock", "clock_windows"} & rows.keys():
-        sums: Counter[Any] = Counter()
+    for name in ("by_the_clock", "clock_windows", "in_time"):
+        found[name] = Counter()
         for row in rows[name]:
-            sums[row.customer] += row.n
-        found[name] = sums
+            found[name][row.customer] += row.n
+    # A record is in a window or late; which of them depends on who was how fast.
+    found["in_time"] += Counter(row.customer for row in rows["late"])
+    del found["late"]
     if "numbered" in rows:
         found["numbered"] = _numbering(list(rows["numbered"]))
     return found
@@ -388,6 +392,7 @@ def truth(count: int) -> Told:
         ),
         "session": _sessions(ordered),
         "clock_windows": per_customer,
+        "in_time": per_customer,
         "all_pairs": Counter(
             (a.item, a.id, a.customer, a.amount, a.ts, b.number, b.payer, b.ts)
             for a, b in _pairs(ordered, paid, lambda order: order.item, lambda payment: payment.thing)

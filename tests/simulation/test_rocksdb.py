@@ -62,7 +62,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(left=STEPS, right=STEPS, parallelism=st.integers(1, 2), cache=st.sampled_from([1, 4000]))
 def test_every_kind_of_state_gives_the_same_on_both_backends(
     left: list[Any], right: list[Any], parallelism: int, cache: int

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import cutwater as cw
-from tests.rich_pipeline import ALL, BACKENDS, Told, difference, pipeline, told, truth
+from tests.rich_pipeline import BACKENDS, RESULTS, Told, difference, pipeline, told, truth
 from tests.spark.workers import completed_checkpoints, kill_worker, wait_until
 
 pytestmark = [
@@ -38,7 +38,7 @@ def test_everything_comes_out_right_when_nothing_happens(
 ) -> None:
     result = _started(tmp_path, backend, parallelism, gate=None).wait("300s")
     assert result.attempts == 1
-    assert difference(told({name: result.rows(name) for name in ALL}), expected) == {}
+    assert difference(told({name: result.rows(name) for name in RESULTS}), expected) == {}
 
 
 def test_a_worker_killed_in_the_middle_changes_nothing(
@@ -52,6 +52,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing(
     gate.touch()
     result = job.wait("300s")
     assert result.attempts == 2
-    rows = {name: result.rows(name) for name in ALL}
+    rows = {name: result.rows(name) for name in RESULTS}
     assert difference(told(rows), expected) == {}
     assert not all(row.at_the_end for row in rows["by_the_clock"]), "no timer of the clock fired"
+    assert list(rows["late"]), "no record was late"
