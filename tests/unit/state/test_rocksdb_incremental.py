@@ -2,6 +2,7 @@
 
 import os
 from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +238,36 @@ def test_few_changes_make_a_small_checkpoint_and_leave_no_folder(tmp_path: Path)
     assert os.listdir(folder) == ["db"]
     store.close()
     assert list((job.local / "cutwater-rocksdb").iterdir()) == []
+
+
+def test_checkpoints_that_are_stored_beside_the_loop_hold_their_cut(tmp_path: Path) -> None:
+    """On a thread of their own; the loop reads and evicts all the time, as the cache holds a tenth of the keys."""
+    job = Job(tmp_path, "200kB")
+    store = job.open()
+    table = store.aggregates("n", KEYS, COLUMNS)
+    draw = np.random.default_rng(7)
+    total = np.zeros(20_000, np.int64)
+    stored: list[tuple[Any, RestoredTables]] = []
+    with ThreadPoolExecutor(1) as snapshot_thread:
+        under_way: Future[int] | None = None
+        held = total.copy()
+        while len(stored) < 5:
+            keys = draw.integers(0, len(total), 2000)
+            np.add.at(total, keys, 1)
+            counted(table, keys)
+            if under_way is None or under_way.done():
+                if under_way is not None:
+                    under_way.result()
+                    stored.append((held, job.restored()))
+                held = total.copy()
+                under_way = snapshot_thread.submit(job.store, job.freeze(store))
+    for wanted, restored in stored:
+        found = np.zeros_like(total)
+        for batch in restored.batches("n"):
+            found[batch.column("k").to_numpy()] += batch.column("n").to_numpy()
+        assert (found == wanted).all()
+    assert stored[-1][0].sum() > stored[0][0].sum() > 0
+    store.close()
 
 
 def test_files_of_another_database_are_not_taken_for_those_of_the_same_name(tmp_path: Path) -> None:
