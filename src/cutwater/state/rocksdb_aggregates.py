@@ -170,9 +170,10 @@ class RocksDBAggregateTable:
     def _make_room(self, records: int) -> None:
         """In proportion to what comes, so that the old space is cleared before the new one is full. Both together are a third
         more than the share at most: memory of the old one is free only when all of it is cleared."""
-        self._hear_of_cut()
         if self._gate.is_shut:
             return
+        # Only now: a cut that was given up opens the gate too, and what it had is not in RocksDB.
+        self._hear_of_cut()
         if self._leaving is None and self._bytes(self._young) > self._share.bytes * 2 // 3:
             self._leaving = _Leaving(self._young)
             self._young = Space(MemoryAggregateTable(*self._of))

@@ -41,6 +41,7 @@ class Part(Generic[M]):
         self.dropped: set[int] = set()
         self.steps: Iterator[None] = iter(())
         self.is_done = False
+        self._error: Exception | None = None
         self._numbers = 0
 
     def take_numbers(self, count: int) -> int:
@@ -56,8 +57,14 @@ class Part(Generic[M]):
         self.written[family].setdefault(namespace, set()).update(np.unique(groups).tolist())
 
     def step(self) -> None:
-        if next(self.steps, self) is self:
-            self.is_done = True
+        if self._error is not None:
+            raise self._error
+        try:
+            self.is_done = next(self.steps, self) is self
+        except Exception as error:
+            # What raised is over for Python. It is not done: nobody may forget what is in memory.
+            self._error = error
+            raise
 
 
 class Drop:

@@ -2,6 +2,7 @@
 
 import os
 from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,15 @@ def content_of(kind: Kind, steps: list[int]) -> Any:
     return kind.content(model)
 
 
+def content_of_rows(kind: Kind, frozen: list[FrozenTable]) -> Any:
+    """Read as rows, which lets go of them."""
+    other = cw.Memory().open("uid", ALL, 128)
+    for table in frozen:
+        other.restore(table.name, table.batches())
+    release(frozen)
+    return kind.content(kind.open(other))
+
+
 @pytest.mark.parametrize("cache", [1, 4000, "64MB"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_checkpoint_of_files_goes_on_on_rocksdb_and_restores_on_memory(
@@ -115,7 +125,9 @@ def test_a_checkpoint_of_files_goes_on_on_rocksdb_and_restores_on_memory(
     store.close()
 
 
-STEPS = st.lists(st.sampled_from(["write", "write", "freeze", "store", "release", "tend", "resume"]), max_size=24)
+STEPS = st.lists(
+    st.sampled_from(["write", "write", "freeze", "store", "read", "release", "tend", "resume"]), max_size=24
+)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
@@ -126,6 +138,8 @@ STEPS = st.lists(st.sampled_from(["write", "write", "freeze", "store", "release"
 @example(steps=["write", "freeze", "release", *["write"] * 3, "freeze", "store"], cache=1)
 @example(steps=["write", "freeze", *["write"] * 3, "freeze", "release", "store"], cache=100_000)
 @example(steps=["write"] * 3 + ["freeze", "write", "freeze", "write", "store", "store"], cache=4000)
+@example(steps=["write"] * 3 + ["freeze", "write", "freeze", "write", "store", "read", "freeze", "store"], cache=4000)
+@example(steps=["write", "freeze", "write", "store", "freeze", "write", "read", "freeze", "store"], cache=1)
 def test_whatever_the_loop_does_meanwhile_a_checkpoint_holds_its_cut(
     kind: Kind, steps: list[str], cache: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -149,6 +163,9 @@ def test_whatever_the_loop_does_meanwhile_a_checkpoint_holds_its_cut(
                 frozen, of_confirmed = cuts.popleft()
                 job.store(frozen)
                 assert job.content(kind, cw.Memory()) == content_of(kind, of_confirmed)
+            case "read" if cuts:  # as a savepoint does
+                frozen, held = cuts.popleft()
+                assert content_of_rows(kind, frozen) == content_of(kind, held)
             case "release" if cuts:
                 release(cuts.popleft()[0])
             case "resume" if job.confirmed:
@@ -198,12 +215,8 @@ def test_a_part_that_is_written_in_part_is_read_once(kind: Kind, steps: int, tmp
     table = kind.open(store)
     for step in range(steps):
         kind.write(table, step)
-    other = cw.Memory().open("uid", ALL, 128)
-    for frozen in store.freeze():
-        other.restore(frozen.name, frozen.batches())
-        frozen.release()
     wanted = content_of(kind, list(range(steps)))
-    assert kind.content(kind.open(other)) == wanted
+    assert content_of_rows(kind, store.freeze()) == wanted
     assert kind.content(table) == wanted
     store.close()
 
@@ -237,6 +250,36 @@ def test_few_changes_make_a_small_checkpoint_and_leave_no_folder(tmp_path: Path)
     assert os.listdir(folder) == ["db"]
     store.close()
     assert list((job.local / "cutwater-rocksdb").iterdir()) == []
+
+
+def test_checkpoints_that_are_stored_beside_the_loop_hold_their_cut(tmp_path: Path) -> None:
+    """On a thread of their own; the loop reads and evicts all the time, as the cache holds a tenth of the keys."""
+    job = Job(tmp_path, "200kB")
+    store = job.open()
+    table = store.aggregates("n", KEYS, COLUMNS)
+    draw = np.random.default_rng(7)
+    total = np.zeros(20_000, np.int64)
+    stored: list[tuple[Any, RestoredTables]] = []
+    with ThreadPoolExecutor(1) as snapshot_thread:
+        under_way: Future[int] | None = None
+        held = total.copy()
+        while len(stored) < 5:
+            keys = draw.integers(0, len(total), 2000)
+            np.add.at(total, keys, 1)
+            counted(table, keys)
+            if under_way is None or under_way.done():
+                if under_way is not None:
+                    under_way.result()
+                    stored.append((held, job.restored()))
+                held = total.copy()
+                under_way = snapshot_thread.submit(job.store, job.freeze(store))
+    for wanted, restored in stored:
+        found = np.zeros_like(total)
+        for batch in restored.batches("n"):
+            found[batch.column("k").to_numpy()] += batch.column("n").to_numpy()
+        assert (found == wanted).all()
+    assert stored[-1][0].sum() > stored[0][0].sum() > 0
+    store.close()
 
 
 def test_files_of_another_database_are_not_taken_for_those_of_the_same_name(tmp_path: Path) -> None:

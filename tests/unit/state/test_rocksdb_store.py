@@ -176,6 +176,29 @@ def test_a_full_cache_of_added_rows_is_written_in_steps(tmp_path: Path, kind: st
     assert steps.max() <= 3 * 4096
 
 
+class FullDisk(Family):
+    is_full = True
+
+    def write(self, keys: Sequence[bytes], values: Sequence[bytes], deleted: Iterable[bytes] = ()) -> None:
+        if self.is_full:
+            raise StorageError("no space left")
+        super().write(keys, values, deleted)
+
+
+def test_a_part_that_could_not_be_written_is_never_taken_for_written(tmp_path: Path) -> None:
+    family = Database("uid", str(tmp_path / "db"), TUNING).family("n", FullDisk)
+    assert isinstance(family, FullDisk)
+    schema = pa.schema([("k", pa.int64())])
+    table = RocksDBBuckets("n", schema, ["k"], "bucket", 128, family, CacheShare(1), Gate())
+    row = pa.record_batch([pa.array([7])], schema=schema)
+    with pytest.raises(StorageError, match="no space left"):
+        table.add(0, row)
+    family.is_full = False
+    with pytest.raises(StorageError, match="no space left"):
+        table.add(0, row)
+    assert [batch.num_rows for batch in table.read([0])] == [1, 1]
+
+
 def test_values_of_a_batch_that_are_not_cached_are_read_at_once(tmp_path: Path) -> None:
     family = Database("uid", str(tmp_path / "db"), TUNING).family("n", CountingFamily)
     assert isinstance(family, CountingFamily)
