@@ -1,5 +1,6 @@
 """A store whose checkpoints are stored one after the other, and many keys to put into it."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from cutwater.checkpoint.stored_tables import RestoredTables
 from cutwater.checkpoint.table_writer import TableWriter
 from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
 from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.state.frozen import FrozenTable
 from cutwater.state.memory import IncrementalMemoryStore
 from cutwater.state.stored import StoredTable
 from cutwater.state.tables import Column, Merge, Update
@@ -32,9 +34,11 @@ class Job:
         self.base: StoredTable | None = None
         self.id = 0
 
-    def checkpoint(self, *, completes: bool = True) -> StoredTable:
+    def checkpoint(
+        self, *, completes: bool = True, seen_through: Callable[[FrozenTable], FrozenTable] = lambda frozen: frozen
+    ) -> StoredTable:
         self.id += 1
-        [frozen] = self.store.freeze(CheckpointId(self.id))
+        [frozen] = map(seen_through, self.store.freeze(CheckpointId(self.id)))
         stored, _ = self.writer.write(CheckpointId(self.id), "u", frozen, self.base)
         frozen.release()
         if completes:

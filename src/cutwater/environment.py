@@ -180,10 +180,6 @@ class Environment:
         """Start the job and return its handle. A plan that cannot run says why here, before anything starts."""
         check_flag("claim", claim)
         check_flag("allow_non_restored_state", allow_non_restored_state)
-        if claim:
-            raise ConfigError(
-                "claim=True: taking over the files of a restored path is not supported yet; leave it out."
-            )
         # Spark is imported only when a job runs on it: the simulation and the tests of pipelines do without.
         from cutwater.spark.blueprint import refuse_unshippable
         from cutwater.spark.executors import await_executors
@@ -192,6 +188,11 @@ class Environment:
         from cutwater.spark.slots import refuse_too_few, total_slots
 
         wanted = _checked_restore(restore)
+        if claim and wanted in ("auto", "latest", "fresh"):
+            raise ConfigError(
+                f"claim=True takes over the files of a checkpoint that is restored by its path, and restore={wanted!r} is "
+                "none: leave claim out, or write restore=<path>."
+            )
         definition = self.define(name, self.parallelism or default_parallelism())
         refuse_unshippable(definition)
         store = JobStore(self._open_storage(), name)
@@ -212,7 +213,7 @@ class Environment:
             state = JobState(name, CheckpointHistory(retained=(), epoch_offset=_epoch_offset()))
             runner = SparkRunner(
                 spark, definition, store, state,
-                restore=wanted, allow_non_restored_state=allow_non_restored_state, session_free=use.end,
+                restore=wanted, claim=claim, allow_non_restored_state=allow_non_restored_state, session_free=use.end,
             )  # fmt: skip
             job = Job(state, runner)
             runner.start()

@@ -30,10 +30,11 @@ class Scene:
         build: Callable[[cw.Environment], object] | None = None,
         job: str = "job",
         mode: str = "exactly_once",
+        backend: cw.StateBackend | None = None,
     ) -> None:
         self.checkpoints = folder / "checkpoints" / job
         checkpointing = cw.Checkpointing("1h", storage=f"file:{folder / 'checkpoints'}", retain=retain, mode=mode)
-        env = cw.Environment(parallelism=1, checkpointing=checkpointing)
+        env = cw.Environment(parallelism=1, checkpointing=checkpointing, state_backend=backend)
         if build is not None:
             build(env)
         if write is not None:

@@ -13,16 +13,18 @@ from cutwater.checkpoint.bases import AcknowledgedBases
 from cutwater.checkpoint.completed import CompletedCheckpoint
 from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.memory_storage import MemoryStorage
+from cutwater.checkpoint.publication import Publication, UnknownWhetherStored
 from cutwater.checkpoint.start import Resume, StartFresh
 from cutwater.checkpoint.statistics import CheckpointStatus
 from cutwater.errors import DamagedCheckpoint, StorageError
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.transport import Step
+from cutwater.job.attempt import AttemptDriver
 from cutwater.subtask.limits import FlowLimits
 from cutwater.subtask.subtask import Subtask
 from cutwater.testing.clock import ManualClock
 from cutwater.testing.run import _rows as decoded
-from cutwater.testing.simulation import Simulation
+from cutwater.testing.simulation import Action, Simulation
 from tests.rich_pipeline import difference, pipeline, told, truth
 from tests.simulation.test_schedules import ANY_TOPOLOGY, COLLECTING, any_setting
 from tests.simulation.world import Setting, World, judge_every_cut, run_and_judge, run_to_the_end
@@ -132,6 +134,48 @@ def test_building_on_a_checkpoint_that_is_not_confirmed_misses_files(monkeypatch
 
     monkeypatch.setattr(Subtask, "_cut", and_confirm)
     expect_missing_files()
+
+
+class AnswersLate(World):
+    """Of some publications it is unknown whether they are stored, and they are: later."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._late: list[CompletedCheckpoint] = []
+        self.landed = 0
+        super().__init__(setting)
+        self._publish = self.store.publish
+        self.store.publish = self._publish_or_not  # type: ignore[method-assign]
+
+    def _publish_or_not(self, checkpoint: CompletedCheckpoint, savepoint: object = None) -> Publication:
+        if self.random.random() < 0.2:
+            self._late.append(checkpoint)
+            return UnknownWhetherStored("the storage did not answer")
+        return self._publish(checkpoint)
+
+    def perform(self, action: Action) -> None:
+        if self._late and self.random.random() < 0.02:
+            self._publish(self._late.pop(0))
+            self.landed += 1
+        super().perform(action)
+
+    def crash(self) -> None:
+        self._late.clear()
+        super().crash()
+
+
+def test_what_a_checkpoint_of_unknown_fate_references_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    landed = 0
+    for seed in range(10):
+        world = AnswersLate(replace(BUSY, seed=seed))
+        finish(world)
+        landed += world.landed
+    assert landed > 10
+    monkeypatch.setattr(
+        AttemptDriver, "_storing", property(lambda self: set(), lambda self, value: None), raising=False
+    )
+    with pytest.raises((DamagedCheckpoint, StorageError), match=r"is missing|came without its content"):
+        for seed in range(40):
+            finish(AnswersLate(replace(BUSY, seed=seed)))
 
 
 # --- from one life to the next, however wide and on whatever backend -------------------------------------------------------

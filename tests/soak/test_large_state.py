@@ -116,7 +116,7 @@ def test_an_increment_of_one_percent_is_small_and_quick_and_a_restore_is_no_slow
 
 def test_state_of_four_times_the_memory_of_its_keepers(tmp_path: Path) -> None:
     keys = 20_000_000
-    small = cw.RocksDB(cache="32MB", write_buffer="16MB", block_cache="32MB")
+    small = cw.RocksDB(incremental=True, cache="32MB", write_buffer="16MB", block_cache="32MB")
     job = wide_totals(tmp_path, small, keys, one_in=1).start("larger-than-memory")
     most = 0
 

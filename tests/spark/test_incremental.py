@@ -89,3 +89,29 @@ def test_a_killed_worker_goes_on_from_increments_and_adds_to_them(tmp_path: Path
     store.delete_leftovers()
     referenced = {name for checkpoint in store.completed() for name in checkpoint.shared_files()}
     assert set(store.storage.list(store.layout.shared)) == referenced
+
+
+def test_a_claimed_checkpoint_is_gone_on_from_and_built_on(tmp_path: Path) -> None:
+    def environment() -> cw.Environment:
+        env = cw.Environment(
+            parallelism=1,
+            checkpointing=cw.Checkpointing("200ms", storage=f"file:{tmp_path}", retain=1),
+            state_backend=cw.Memory(incremental=True),
+        )
+        numbers = env.read(cw.sequence(30_000, rate=6_000), uid="numbers").select(k=pl.col("value") % 30)
+        numbers.key_by("k").agg(n=cw.count()).uid("counts").collect("counts")
+        return env
+
+    old = environment().start("old")
+    before = JobStore(FileStorage(str(tmp_path)), "old")
+    wait_until(lambda: any(len(table.files) in (2, 3, 4) for table in counts_of_latest(before)), "a chain of changes")
+    old.cancel()
+    old.wait("60s")
+    left = before.completed()[-1]
+    new = environment().start("new", restore=tmp_path / "old" / f"chk-{left.id}", claim=True)
+    store = JobStore(FileStorage(str(tmp_path)), "new")
+    first = wait_until(store.completed, "a checkpoint")[0]
+    assert any("+claimed+" in name for name in first.shared_files())
+    result = new.wait("120s")
+    assert max(row.n for row in result.rows("counts")) == 1000
+    verify(store.storage, store.completed()[-1])

@@ -8,6 +8,9 @@ import polars as pl
 import pytest
 
 import cutwater as cw
+from cutwater.checkpoint.file_storage import FileStorage
+from cutwater.checkpoint.job_store import JobStore
+from cutwater.checkpoint.verification import verify
 from tests.spark.workers import completed_checkpoints, kill_worker, wait_until
 
 pytestmark = pytest.mark.timeout(600)
@@ -23,12 +26,20 @@ class Numbered(cw.KeyedProcess):
         yield row.k, self.seen.value
 
 
-def test_state_that_is_larger_than_its_cache_counts_once_over_a_killed_worker(tmp_path: Path) -> None:
+def written_by(store: JobStore) -> list[set[str]]:
+    """Of each checkpoint: which attempts wrote the files of RocksDB that it needs."""
+    return [{name.split("+a")[1].split("+")[0] for name in each.shared_files()} for each in store.completed()]
+
+
+@pytest.mark.parametrize("incremental", [False, True], ids=["full", "incremental"])
+def test_state_that_is_larger_than_its_cache_counts_once_over_a_killed_worker(
+    tmp_path: Path, *, incremental: bool
+) -> None:
     env = cw.Environment(
         parallelism=2,
         checkpointing=cw.Checkpointing("200ms", storage=f"file:{tmp_path / 'checkpoints'}"),
         restart=cw.fixed_delay(attempts=3, delay="10ms"),
-        state_backend=cw.RocksDB(cache="20kB", local_directories=[str(tmp_path / "local")]),
+        state_backend=cw.RocksDB(incremental=incremental, cache="20kB", local_directories=[str(tmp_path / "local")]),
     )
     keyed = env.read(cw.sequence(RECORDS, rate=15_000), uid="numbers").select(k=pl.col("value") % KEYS).key_by("k")
     keyed.agg(n=cw.count()).uid("counts").collect("counts")
@@ -36,6 +47,9 @@ def test_state_that_is_larger_than_its_cache_counts_once_over_a_killed_worker(tm
     job = env.start("rocksdb")
     wait_until(lambda: completed_checkpoints(job) >= 2, "two checkpoints")
     kill_worker(job, "numbered[0]")
+    store = JobStore(FileStorage(str(tmp_path / "checkpoints")), "rocksdb")
+    if incremental:
+        wait_until(lambda: any(writers == {"1", "2"} for writers in written_by(store)), "files of both attempts in one")
     result = job.wait("300s")
     assert result.attempts == 2
     most: dict[int, int] = {}
@@ -44,4 +58,6 @@ def test_state_that_is_larger_than_its_cache_counts_once_over_a_killed_worker(tm
     assert most == dict.fromkeys(range(KEYS), RECORDS // KEYS)
     expected = [(key, n) for key in range(KEYS) for n in range(1, RECORDS // KEYS + 1)]
     assert sorted((row.k, row.n) for row in result.rows("numbered")) == expected
+    for checkpoint in store.completed():
+        verify(store.storage, checkpoint)
     wait_until(lambda: not list((tmp_path / "local" / "cutwater-rocksdb").iterdir()), "the folders are removed")

@@ -245,6 +245,12 @@ def test_a_function_that_cannot_be_sent_to_the_workers_is_refused_with_its_opera
     assert told.endswith("Open connections, locks and files inside open(), not before the job starts.")
 
 
+@pytest.mark.parametrize("restore", ["auto", "latest", "fresh"])
+def test_only_a_path_can_be_claimed(restore: str) -> None:
+    with pytest.raises(cw.ConfigError, match=f"claim=True.*restore='{restore}' is none.*restore=<path>"):
+        cw.Environment().start("job", restore, claim=True)
+
+
 @pytest.mark.parametrize("argument", ["claim", "allow_non_restored_state"])
 @pytest.mark.parametrize("value", ["no", 0, 1, None, pl.col("n")])
 def test_what_a_restore_may_do_is_said_by_true_or_false_alone(argument: str, value: Any) -> None:

@@ -12,12 +12,14 @@ class Base:
 
     ``path`` is absolute: the next driver may run in another folder. ``after``: the highest id of the job when it was
     restored. What was committed up to there, the user chose to repeat; but not what was visible where it went back to:
-    ``committed`` is the highest checkpoint of the same incarnation whose output is not repeated.
+    ``committed`` is the highest checkpoint of the same incarnation whose output is not repeated. ``claimed``: the job takes
+    its files over, and deletes it when it has enough of its own.
     """
 
     path: str
     after: CheckpointId
     committed: CheckpointId | None = None
+    claimed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ The file is JSON and carries the checksum of its own content, so that a damaged 
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -118,16 +118,21 @@ class CompletedCheckpoint:
             old, new = (_beside(self.folder), _beside(folder)) if file.shared else (_in(self.folder), _in(folder))
             return replace(file, file=new + file.file.removeprefix(old))
 
-        def with_files(table: StoredTable) -> StoredTable:
-            return replace(table, files=tuple(map(moved, table.files)))
+        return replace(self.with_files(moved), folder=folder)
+
+    def with_files(self, other: Callable[[StoredFile], StoredFile]) -> "CompletedCheckpoint":
+        """The same checkpoint with other files in the place of its own."""
+
+        def changed(table: StoredTable) -> StoredTable:
+            return replace(table, files=tuple(map(other, table.files)))
 
         def operators(snapshot: SubtaskSnapshot) -> tuple[StoredOperator, ...]:
-            return tuple(replace(each, tables=tuple(map(with_files, each.tables))) for each in snapshot.operators)
+            return tuple(replace(each, tables=tuple(map(changed, each.tables))) for each in snapshot.operators)
 
         records = (
             replace(each, snapshot=replace(each.snapshot, operators=operators(each.snapshot))) for each in self.subtasks
         )
-        return replace(self, folder=folder, subtasks=tuple(records))
+        return replace(self, subtasks=tuple(records))
 
 
 def _in(folder: str) -> str:

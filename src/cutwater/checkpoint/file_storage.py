@@ -69,6 +69,20 @@ class FileStorage:
             raise
         _move(staged, path)
 
+    def link(self, existing: str, name: str) -> bool:
+        """Give a file that is already durable elsewhere a second name; False: it is on another file system, or none that
+        knows links."""
+        path = self._path(name)
+        try:
+            _make_folder(os.path.dirname(path))
+            os.link(existing, path)
+        except OSError as error:
+            if error.errno in (errno.EXDEV, errno.ENOTSUP, errno.EPERM, errno.EMLINK):
+                return False
+            raise _not_stored(path, error) from error
+        _sync_entry(path)
+        return True
+
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         path = self._path(name)
         try:

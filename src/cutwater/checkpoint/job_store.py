@@ -7,17 +7,18 @@ import json
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from cutwater.checkpoint.attempt_log import AttemptLog
 from cutwater.checkpoint.attempts import AttemptRecord, Base
 from cutwater.checkpoint.checkpoint_folders import CheckpointFolders, Survey
+from cutwater.checkpoint.claiming import give_up, take_over
 from cutwater.checkpoint.collected_rows import CollectedRows
 from cutwater.checkpoint.completed import CommittedOutput, CompletedCheckpoint
 from cutwater.checkpoint.damage import Candidate, OnDamaged, RestoreOutcome, choose_after_damage
 from cutwater.checkpoint.file_storage import FileStorage
 from cutwater.checkpoint.job_lock import JobLock, hold_job
-from cutwater.checkpoint.layout import JobLayout
+from cutwater.checkpoint.layout import METADATA_FILE, JobLayout
 from cutwater.checkpoint.publication import Publication
 from cutwater.checkpoint.reservations import Reservations
 from cutwater.checkpoint.retention import choose_leftovers
@@ -43,6 +44,15 @@ class AbandonedIncarnation:
     listed: tuple[CommittedOutput, ...]
 
 
+class Restored(NamedTuple):
+    """What an attempt restores, and the storage that its file names are relative to. ``resumed``: the id under which new
+    checkpoints may build on it, if its files are the job's own."""
+
+    storage: CheckpointStorage
+    checkpoint: CompletedCheckpoint
+    resumed: CheckpointId | None
+
+
 class JobStore:
     def __init__(self, storage: CheckpointStorage, job: str) -> None:
         self.storage = storage
@@ -54,6 +64,7 @@ class JobStore:
         self.reservations = Reservations(self._attempts)
         self._highest_seen: CheckpointId | None = None
         self._set_aside: set[CheckpointId] = set()
+        self._gave_up_claimed = False
 
     # --- who runs -----------------------------------------------------------------------------------------------------
 
@@ -84,8 +95,9 @@ class JobStore:
         if before is not None and not goes_on:
             abandoned = (*abandoned, before.incarnation)[-_ABANDONED_KEPT:]
         match start:
-            case Resume(path=str(path), committed=committed):
-                record = AttemptRecord(attempt, incarnation, (), highest, Base(folder_of(path), highest, committed))
+            case Resume(path=str(path), committed=committed, claim=claim):
+                base = Base(folder_of(path).removesuffix(f"/{METADATA_FILE}"), highest, committed, claim)
+                record = AttemptRecord(attempt, incarnation, (), highest, base)
             case _ if before is not None and goes_on:
                 survey = self.survey()
                 accepted = sorted([each.id for each in survey.completed] + [each.id for each in survey.damaged])
@@ -95,8 +107,8 @@ class JobStore:
         record = replace(record, abandoned=abandoned)
         self._attempts.begin(record)
         void = [each.id for each in self._folders.survey(record).void]
-        base = record.base
-        self._set_aside.update(id for id in void if base is None or not self._folders.stands_at(id, base.path))
+        kept = None if record.base is None or record.base.claimed else record.base.path
+        self._set_aside.update(id for id in void if kept is None or not self._folders.stands_at(id, kept))
         return record
 
     @property
@@ -218,15 +230,24 @@ class JobStore:
             return open_checkpoint(candidate.path)
         return self.storage, read_metadata(self.storage, self.layout.checkpoint_folder(candidate.id))
 
-    def begin_restore(self, candidate: Candidate) -> tuple[CheckpointStorage, CompletedCheckpoint]:
+    def begin_restore(self, candidate: Candidate) -> Restored:
         """``open`` for an attempt that restores it: its sinks commit what it lists, so first that is written down (rule 31).
 
-        What stands elsewhere needs no note: a savepoint that stopped the job has one, and nothing is older than a base.
+        What stands elsewhere needs no note: a savepoint that stopped the job has one, and nothing is older than a base. If
+        the user claimed it, its files become the job's own.
         """
         storage, checkpoint = self.open(candidate)
-        if candidate.path is None and checkpoint.has_committables():
-            self.commit_began(candidate.id)
-        return storage, checkpoint
+        base = self._attempts.required().base
+        if candidate.path is None:
+            if checkpoint.has_committables():
+                self.commit_began(candidate.id)
+            return Restored(storage, checkpoint, candidate.id)
+        if base is None or not base.claimed or base.path != candidate.path:
+            return Restored(storage, checkpoint, None)
+        id = self.reserve_id()
+        taken = take_over(self.storage, self.layout, id, storage, checkpoint)
+        self._shared.await_successors(id, taken)
+        return Restored(self.storage, taken, id)
 
     def abandoned(self) -> tuple[AbandonedIncarnation, ...]:
         """With what somebody may still make visible by restoring a checkpoint by its path. None at all while there is a
@@ -245,9 +266,13 @@ class JobStore:
     ) -> None:
         """Aborted or subsumed ones, in the order given. The caller has made sure that none of them is a savepoint or of
         unknown fate. ``oldest_base``: the oldest checkpoint that a new one may build on, if any may."""
-        self._shared.retire(checkpoints)
+        completed = self._shared.retire(checkpoints)
         self._folders.delete(checkpoints)
         self._shared.delete_unneeded(oldest_base)
+        record = self.record() if completed and not self._gave_up_claimed else None
+        if record is not None and record.base is not None and record.base.claimed:
+            self._gave_up_claimed = True
+            give_up(record.base.path, self.storage, self.layout)
 
     def delete_leftovers(self) -> tuple[CheckpointId, ...]:
         """Files of checkpoints that older attempts began and never completed. After ``acquire_attempt``."""

@@ -7,6 +7,7 @@
     <job>/chk-12/metadata.json                      checkpoint 12 is complete
     <job>/chk-12/<vertex>+<index>+a3+<uid>+<state>.arrow
     <job>/shared/12+<vertex>+<index>+a3+<uid>+<state>.arrow         written for checkpoint 12, referenced by later ones too
+    <job>/shared/12+claimed+0                       a file of a checkpoint that was restored by its path, taken over
     <job>/commits/12.json                           output of checkpoint 12 may be visible outside
     <job>/ended/<incarnation>.json                  how the last run of that incarnation ended
     <job>/collected/<incarnation>/<uid>/000000000012-00000.arrow
@@ -132,6 +133,10 @@ class JobLayout:
     def shared_of(self, checkpoint: CheckpointId) -> str:
         """Begins the name of each shared file that was written for this checkpoint."""
         return f"{self.shared}{checkpoint}+"
+
+    def claimed(self, checkpoint: CheckpointId, number: int) -> str:
+        """A file of a restored path that the job took over under the id ``checkpoint``."""
+        return f"{self.shared_of(checkpoint)}claimed+{number}"
 
     def writer_of(self, name: str) -> CheckpointId | None:
         """The checkpoint that a shared file was written for."""

@@ -7,6 +7,7 @@ finds: they are referenced by no metadata.
 from collections.abc import Sequence
 
 from cutwater.checkpoint.checkpoint_folders import CheckpointFolders
+from cutwater.checkpoint.completed import CompletedCheckpoint
 from cutwater.checkpoint.layout import JobLayout
 from cutwater.checkpoint.retention import choose_leftover_files, choose_unneeded_files
 from cutwater.checkpoint.storage import CheckpointStorage
@@ -22,17 +23,25 @@ class SharedFiles:
         self._retired: dict[CheckpointId, frozenset[str]] = {}
         """What checkpoints referenced that are deleted: their files wait until no subtask can build on them."""
 
-    def retire(self, checkpoints: Sequence[CheckpointId]) -> None:
-        """Before they are deleted. Of one whose metadata cannot be read, the next attempt finds what it alone had."""
+    def retire(self, checkpoints: Sequence[CheckpointId]) -> bool:
+        """Before they are deleted. Of one whose metadata cannot be read, the next attempt finds what it alone had. Whether
+        any of them had completed."""
+        completed = False
         for checkpoint in checkpoints:
             try:
                 self._retired[checkpoint] = self._folders.metadata(checkpoint).shared_files()
+                completed = True
             except FileNotFoundError:
                 # Never completed, so that nobody ever built on it. Also called again when it was retired already.
                 if checkpoint not in self._retired:
                     self._storage.delete(list(self._storage.list(self._layout.shared_of(checkpoint))))
             except (DamagedCheckpoint, RestoreError):
-                continue
+                completed = True
+        return completed
+
+    def await_successors(self, id: CheckpointId, taken: CompletedCheckpoint) -> None:
+        """Files that were taken over under ``id``: they stay until no new checkpoint can be the first to reference them."""
+        self._retired[id] = taken.shared_files()
 
     def delete_unneeded(self, oldest_base: CheckpointId | None) -> None:
         """``oldest_base``: the oldest checkpoint that a new one may build on; None: none is."""

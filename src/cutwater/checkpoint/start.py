@@ -71,6 +71,7 @@ class Resume:
     new_incarnation: bool = False
     committed: CheckpointId | None = None
     warning: str | None = field(default=None, compare=False)
+    claim: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ class Deployment:
     notes: Sequence[str] = ()
     """What the job's log should say of it."""
     resumed: CheckpointId | None = None
-    """The checkpoint that is restored, if it is the job's own: new ones may reference its files."""
+    """The id of what is restored, if its files are the job's own: new checkpoints may reference them."""
 
     def message(self, subtask: SubtaskId) -> Deploy:
         restore = self.restores.get(subtask)
@@ -122,9 +122,9 @@ def deploy_restored(
     checkpoint: CompletedCheckpoint,
     *,
     allow_non_restored_state: bool,
-    own: bool,
+    resumed: CheckpointId | None,
 ) -> Deployment:
-    """``own``: whether the job keeps the checkpoint among its own, and its files as long as new ones reference them."""
+    """``resumed``: the id under which new checkpoints may build on this one, if its files are the job's own."""
     shapes, declared = definition.shapes(), definition.declared_states()
     restores = plan_restore(
         checkpoint,
@@ -151,7 +151,7 @@ def deploy_restored(
     when = f"when checkpoint {checkpoint.id} was taken"
     changed = _changed_sources(definition, owners_by_uid(checkpoint.graph), when, known)
     notes = [*dropped, *changed]
-    return Deployment(storage, restores, splits, visible, notes, checkpoint.id if own else None)
+    return Deployment(storage, restores, splits, visible, notes, resumed)
 
 
 def _dropped(left_out: Mapping[str, object]) -> list[str]:

@@ -80,12 +80,14 @@ class KeyedProcessOperator(ContextFunction, StoreHolder):
             self._process_broadcast(batch, port, out)
             return
         process, ctx, holder = getattr(self.fn, own.method), self.context, self._states.key_holder
+        assert self._store is not None
+        keys = list(keys_of(batch, own.keys))
+        self._store.expect(keys)
         results: list[Any] = []
         extend = results.extend
         row: Row | None = None
         try:
-            keys, times, rows = keys_of(batch, own.keys), self._times_of(batch, port), RowsInTurn(batch).rows
-            for key, ctx.timestamp, row in zip(keys, times, rows):  # noqa: B905 (times may be endless)
+            for key, ctx.timestamp, row in zip(keys, self._times_of(batch, port), RowsInTurn(batch).rows):  # noqa: B905 (times may be endless)
                 holder.key = ctx.key = key
                 found = process(row, ctx)
                 if type(found) is GeneratorType:
@@ -191,7 +193,9 @@ class KeyedReduce(KeyedStateOperator):
         latest: dict[Any, int] = {}
         results: list[Row] = []
         row: Row
-        for at, (key, row) in enumerate(zip(keys_of(batch, self.keys), RowsInTurn(batch).rows, strict=True)):
+        keys = list(keys_of(batch, self.keys))
+        self.store.expect(keys)
+        for at, (key, row) in enumerate(zip(keys, RowsInTurn(batch).rows, strict=True)):
             old = reduced[key] if key in reduced else read(key)
             if old is None:
                 new = row

@@ -44,6 +44,7 @@ class SparkRunner(threading.Thread):
         state: JobState,
         *,
         restore: str,
+        claim: bool = False,
         allow_non_restored_state: bool,
         session_free: Callable[[], None] = lambda: None,
     ) -> None:
@@ -65,7 +66,7 @@ class SparkRunner(threading.Thread):
             self._starting_point = StartingPoint(
                 definition, store, state, self._moved, allow_non_restored_state=allow_non_restored_state
             )
-            self._start = self._starting_point.choose(restore)
+            self._start = self._starting_point.choose(restore, claim=claim)
         except BaseException:
             self._lock.release()
             raise

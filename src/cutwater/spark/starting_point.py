@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from dataclasses import replace
 
 from cutwater.checkpoint.damage import FallBack, NothingToRestore, RefuseRestore, RestoreLatest
 from cutwater.checkpoint.job_store import JobStore
@@ -41,7 +42,7 @@ class StartingPoint:
         self._moved = moved
         self._allow_non_restored_state = allow_non_restored_state
 
-    def choose(self, restore: str) -> StartFresh | Resume | ContinueReserved:
+    def choose(self, restore: str, *, claim: bool = False) -> StartFresh | Resume | ContinueReserved:
         checkpointing = self._definition.checkpointing
         if restore not in ("auto", "latest", "fresh") and (checkpointing is None or self._reserves):
             runs = "without checkpoints" if checkpointing is None else "in mode='at_most_once'"
@@ -65,6 +66,8 @@ class StartingPoint:
         if isinstance(start, Resume):
             if start.path is None:
                 self._refuse_unfit(start.checkpoint)
+            elif claim:
+                start = replace(start, claim=True)
             if start.warning:
                 self._state.log.append(start.warning)
         if self._reserves and not isinstance(start, StartFresh) and not self._allow_non_restored_state:
@@ -106,7 +109,7 @@ class StartingPoint:
                 self._state.log.append(warning)
             case RestoreLatest(to):
                 pass
-        storage, checkpoint = self._store.begin_restore(to)
+        storage, checkpoint, resumed = self._store.begin_restore(to)
         self._moved.go_back_to(checkpoint.id)
         self._state.detail = f"from checkpoint {checkpoint.id}"
         self._state.log.append(f"restoring checkpoint {checkpoint.id}")
@@ -115,7 +118,7 @@ class StartingPoint:
             storage,
             checkpoint,
             allow_non_restored_state=self._allow_non_restored_state,
-            own=to.path is None,
+            resumed=resumed,
         )
         self._log_notes(deployment)
         return deployment

@@ -1,7 +1,7 @@
-"""Accumulators: rows of 64-bit words in chunks.
+"""Accumulators: rows of 64-bit words in chunks, and behind the rows of a chunk the newest entry of its undo log.
 
-Word 0 of a row has a bit for each column that is not null, and above them the stamp that the row was last written with: a
-snapshot tells by it which rows changed. It stands there because the word is read and written anyway.
+Word 0 of a row has a bit for each column that is not null. Word 1 tells when the row was last written: in its upper half the
+epoch, which begins anew with each freeze, in its lower half a stamp, by which increments tell what changed.
 """
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy.typing as npt
 from cutwater.flow.compiled import kernel
 from cutwater.state.index_kernels import CHUNK_BITS, CHUNK_ROWS
 from cutwater.state.pointers import (
+    fence,
     load_byte,
     load_float,
     load_int,
@@ -25,11 +26,18 @@ FLOAT = 8
 """Added to the merge's number for columns of floats."""
 ADD_FLOAT, MIN_FLOAT, MAX_FLOAT = FLOAT + ADD, FLOAT + MIN, FLOAT + MAX
 AHEAD = 12
-MAX_COLUMNS = 40
+MAX_COLUMNS = 64
+HEAD_WORDS = 2
+HEAD_BYTES = 8 * HEAD_WORDS
 ONE = np.uint64(1)
-COLUMN_BITS = np.uint64((1 << MAX_COLUMNS) - 1)
-STAMP_SHIFT = np.uint64(MAX_COLUMNS)
-STAMPS = 1 << (64 - MAX_COLUMNS)
+EPOCH_SHIFT = 32
+STAMP_BITS = (1 << EPOCH_SHIFT) - 1
+
+# Fields of the state array that ``save`` and its caller share, and why it came back.
+UNDO_AT, UNDO_END, UNDO_RESUME, UNDO_FIELDS = range(4)
+SAVED, ADD_BLOCK = range(2)
+ENTRY_HEAD_BYTES = 16
+"""The entry before it in its chunk, and the row's place in the chunk; the row's words follow."""
 
 Words = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
@@ -37,16 +45,15 @@ Rows = npt.NDArray[np.int32]
 
 @kernel("int64(ro(int32), ro(int64), int64, ro(int64), ro(int64), ro(int64), ro(int64), int64)")
 def update(
-    rows: Rows, chunks: Words, width: int, merges: Words, columns: Words, values: Words, valids: Words, stamp: int
+    rows: Rows, chunks: Words, width: int, merges: Words, columns: Words, values: Words, valids: Words, mark: int
 ) -> int:
-    """Let the records join their rows, in order. ``values`` and ``valids`` hold addresses, 0 for none.
+    """Let the records join their rows, in order. ``values`` and ``valids`` hold addresses, 0 for none. ``mark``: word 1.
 
     Returns -1, or the update whose 64-bit sum overflowed (the table is then half updated and must not be used).
     """
     n = len(rows)
     k = len(merges)
     stride = width * 8
-    stamped = np.uint64(stamp) << STAMP_SHIFT
     for i in range(n):
         if i + AHEAD < n:
             later = np.int64(rows[i + AHEAD])
@@ -54,11 +61,12 @@ def update(
         row = np.int64(rows[i])
         base = chunks[row >> CHUNK_BITS] + (row & (CHUNK_ROWS - 1)) * stride
         before = load_word(base)
-        seen = (before & COLUMN_BITS) | stamped
+        seen = before
+        store_int(base + 8, mark)
         for j in range(k):
             if valids[j] != 0 and load_byte(valids[j] + i) == 0:
                 continue
-            at = base + 8 + columns[j] * 8
+            at = base + HEAD_BYTES + columns[j] * 8
             merge = merges[j]
             bit = ONE << np.uint64(columns[j])
             if merge == COUNT:
@@ -111,8 +119,8 @@ def read(rows: Rows, chunks: Words, width: int, out: Words, seen: npt.NDArray[np
         base = chunks[row >> CHUNK_BITS] + (row & (CHUNK_ROWS - 1)) * stride
         seen[i] = load_word(base)
         common &= seen[i]
-        for c in range(width - 1):
-            out[c * n + i] = load_int(base + 8 + c * 8)
+        for c in range(width - HEAD_WORDS):
+            out[c * n + i] = load_int(base + HEAD_BYTES + c * 8)
     return common
 
 
@@ -132,23 +140,23 @@ def read_run(first: int, chunks: Words, width: int, out: Words, seen: npt.NDArra
             bits = load_word(base + i * stride)
             seen[done + i] = bits
             common &= bits
-        for c in range(width - 1):
+        for c in range(width - HEAD_WORDS):
             column = c * n + done
             for i in range(run):
-                out[column + i] = load_int(base + i * stride + 8 + c * 8)
+                out[column + i] = load_int(base + i * stride + HEAD_BYTES + c * 8)
         done += run
     return common
 
 
-@kernel("int64(ro(int64), int64, int64, int64, int64, rw(int32))")
-def changed(chunks: Words, width: int, first: int, known: int, since: int, out: Rows) -> int:
-    """Of as many rows from ``first`` on as ``out`` has room for, list those with a stamp above ``since``, and all from
-    ``known`` on, which are new; returns how many."""
+@kernel("int64(ro(int64), int64, int64, int64, rw(int32))")
+def changed(chunks: Words, width: int, known: int, since: int, out: Rows) -> int:
+    """Of as many rows as ``out`` has room for, list those with a stamp above ``since``, and all from ``known`` on, which are
+    new; returns how many."""
     stride = width * 8
     count = 0
-    for row in range(first, first + len(out)):
+    for row in range(len(out)):
         at = chunks[row >> CHUNK_BITS] + (row & (CHUNK_ROWS - 1)) * stride
-        if row >= known or np.int64(load_word(at) >> STAMP_SHIFT) > since:
+        if row >= known or (load_int(at + 8) & STAMP_BITS) > since:
             out[count] = row
             count += 1
     return count
@@ -156,12 +164,80 @@ def changed(chunks: Words, width: int, first: int, known: int, since: int, out: 
 
 @kernel("int64(ro(int32), rw(int64), int64, int64, rw(int64))")
 def claim(rows: Rows, written: Words, frozen: int, epoch: int, shared: Words) -> int:
-    """List the chunks that ``rows`` lie in and that a frozen table may still see, and mark them as written now."""
+    """List chunks that ``rows`` lie in and that a frozen table sees, as many as there is room for, and mark them as written."""
     count = 0
     for i in range(len(rows)):
         chunk = np.int64(rows[i]) >> CHUNK_BITS
         if written[chunk] < frozen:
+            if count == len(shared):
+                break
             written[chunk] = epoch
             shared[count] = chunk
             count += 1
     return count
+
+
+@kernel("int64(ro(int32), ro(int64), int64, ro(int64), int64, int64, int64, rw(int64))")
+def save(
+    rows: Rows, chunks: Words, width: int, written: Words, frozen: int, epoch: int, known: int, state: Words
+) -> int:
+    """See ``UndoLog.save``. From ``state[UNDO_RESUME]`` on, until there is no more room."""
+    stride = width * 8
+    size = ENTRY_HEAD_BYTES + stride
+    n = len(rows)
+    for i in range(state[UNDO_RESUME], n):
+        if i + AHEAD < n:
+            later = np.int64(rows[i + AHEAD])
+            prefetch(chunks[later >> CHUNK_BITS] + (later & (CHUNK_ROWS - 1)) * stride)
+        row = np.int64(rows[i])
+        if row >= known or written[row >> CHUNK_BITS] >= frozen:
+            continue
+        chunk = chunks[row >> CHUNK_BITS]
+        at = row & (CHUNK_ROWS - 1)
+        base = chunk + at * stride
+        if load_int(base + 8) >> EPOCH_SHIFT == epoch:
+            continue
+        entry = state[UNDO_AT]
+        if entry + size > state[UNDO_END]:
+            state[UNDO_RESUME] = i
+            return ADD_BLOCK
+        head = chunk + CHUNK_ROWS * stride
+        store_int(entry, load_int(head))
+        store_int(entry + 8, at)
+        for w in range(width):
+            store_word(entry + ENTRY_HEAD_BYTES + w * 8, load_word(base + w * 8))
+        # Who finds the entry finds it whole.
+        fence()
+        store_int(head, entry)
+        state[UNDO_AT] = entry + size
+    state[UNDO_RESUME] = 0
+    # Who sees a row changed finds its entry.
+    fence()
+    return SAVED
+
+
+@kernel("void(ro(int64), int64, rw(int64))")
+def heads(chunks: Words, width: int, out: Words) -> None:
+    for c in range(len(chunks)):
+        out[c] = load_int(chunks[c] + CHUNK_ROWS * width * 8)
+
+
+@kernel("void(ro(int64), int64)")
+def clear_heads(chunks: Words, width: int) -> None:
+    for c in range(len(chunks)):
+        store_int(chunks[c] + CHUNK_ROWS * width * 8, 0)
+
+
+@kernel("void(ro(int64), ro(int64), int64, ro(int64))")
+def undo(copies: Words, chunks: Words, width: int, until: Words) -> None:
+    """Put back into the ``copies`` of ``chunks`` what the log has of their rows since its newest entries were ``until``."""
+    stride = width * 8
+    fence()
+    for c in range(len(copies)):
+        entry = load_int(chunks[c] + CHUNK_ROWS * stride)
+        while entry != until[c]:
+            row = copies[c] + load_int(entry + 8) * stride
+            # From the newest to the oldest: what a row was like first stays.
+            for w in range(width):
+                store_word(row + w * 8, load_word(entry + ENTRY_HEAD_BYTES + w * 8))
+            entry = load_int(entry)

@@ -1,7 +1,7 @@
 """Where keyed state lives: the setting that users choose and the store that each operator opens from it."""
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -56,6 +56,10 @@ class KeyedStateStore(Protocol):
 
     def restore(self, name: str, batches: Iterable[pa.RecordBatch]) -> None:
         """Put back what a frozen table of that name once gave; rows of other key groups are left out."""
+
+    def expect(self, keys: Sequence[Any]) -> None:
+        """Rows with these keys, as row tables know them, are processed next, before ``tend``: their values may be read at
+        once."""
 
     def tend(self) -> None:
         """A bounded step of housekeeping; called by the operator after each batch."""

@@ -29,8 +29,8 @@ _LOAD = np.linspace(0.4, 0.7, ix.PARTS)
 class AddressedChunks:
     """A growing list of equal arrays, with their addresses side by side for the kernels."""
 
-    def __init__(self, words_per_row: int, dtype: type[np.generic] = np.int64) -> None:
-        self._shape = ix.CHUNK_ROWS * words_per_row
+    def __init__(self, words_per_row: int, dtype: type[np.generic] = np.int64, *, words_behind: int = 0) -> None:
+        self._shape = ix.CHUNK_ROWS * words_per_row + words_behind
         self._dtype = dtype
         self.arrays: list[npt.NDArray[Any]] = []
         self.addresses = np.zeros(16, np.int64)

@@ -1,6 +1,6 @@
-"""The columnar table of the Memory backend: accumulators by key, copied chunk by chunk when a snapshot still needs them."""
+"""The columnar table of the Memory backend: accumulators by key."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +19,15 @@ from cutwater.state.object_column import FrozenObjects, ObjectColumn
 from cutwater.state.pointers import address
 from cutwater.state.snapshots import Snapshots
 from cutwater.state.tables import Column, Merge, Rows, Touched, Update
-from cutwater.state.text_column import FrozenTexts, TextColumn
+from cutwater.state.text_column import TextColumn
+from cutwater.state.text_kernels import CELL_WORDS
+from cutwater.state.undo_log import FrozenChunks, UndoLog
 
 FROZEN_BATCH_ROWS = 16 * CHUNK_ROWS
-LOOKED_AT_ROWS = 64 * FROZEN_BATCH_ROWS
-"""So that what changed comes in batches of some size, though it be few among many."""
+COPIED_CHUNKS = 64
+"""So many are copied before a batch, if a snapshot sees them: a few milliseconds. Rows of further ones are put aside."""
+
+Words = npt.NDArray[np.int64]
 
 
 def fits_words(data_type: pa.DataType) -> bool:
@@ -62,15 +66,21 @@ class MemoryAggregateTable:
         self._max_parallelism = max_parallelism
         self._index = KeyIndex(keys, expected_keys)
         self._word_of = {c: i for i, c in enumerate(c for c, col in enumerate(columns) if fits_words(col.type))}
-        self._width = 1 + len(self._word_of)
-        self._words = AddressedChunks(self._width)
-        others = {c: column for c, column in enumerate(columns) if c not in self._word_of}
-        self._texts = {c: TextColumn(column) for c, column in others.items() if is_bytes(column.type)}
-        objects = {c: ObjectColumn(column) for c, column in others.items() if c not in self._texts}
-        self._beside: dict[int, TextColumn | ObjectColumn] = {**self._texts, **objects}
-        """The columns that are no words."""
-        self._written = np.zeros(16, np.int64)
+        self._texts: dict[int, TextColumn] = {}
+        self._objects: dict[int, ObjectColumn] = {}
+        self._width = ak.HEAD_WORDS + len(self._word_of)
+        for c, column in enumerate(columns):
+            if is_bytes(column.type):
+                self._texts[c] = TextColumn(column, self._width)
+                self._width += CELL_WORDS
+            elif c not in self._word_of:
+                self._objects[c] = ObjectColumn(column)
+        self._words = AddressedChunks(self._width, words_behind=1)
+        self._undo = UndoLog(self._width)
         self._snapshots = Snapshots()
+        self._frozen_rows = 0
+        self._written = np.zeros(16, np.int64)
+        """Of each chunk the epoch in which it was made or copied: a freeze of that epoch, or an older one, does not see it."""
         self.stamp = stamp
 
     def __len__(self) -> int:
@@ -98,26 +108,51 @@ class MemoryAggregateTable:
     def update(self, touched: Touched, updates: Sequence[Update]) -> None:
         if len(touched.unique) == 0:
             return
-        self._copy_shared(touched.unique)
+        is_read = self._save(touched.unique)
         self._update_words(touched.rows, [update for update in updates if update.column in self._word_of])
+        chunks = self._words.addresses[: self.chunks]
         for update in updates:
-            if update.column not in self._beside:
+            if update.column in self._word_of:
                 continue
             assert update.values is not None
-            self._beside[update.column].update(touched.rows, update.merge, update.values)
-            if update.column in self._texts:
-                self._tidy(self._texts[update.column], update.values.nbytes)
+            if update.column in self._objects:
+                self._objects[update.column].update(touched.rows, update.merge, update.values)
+            else:
+                texts = self._texts[update.column]
+                texts.update(touched.rows, update.merge, update.values, chunks, self._width)
+                texts.tidy(update.values.nbytes, chunks, self._width, is_read=is_read)
+
+    def _save(self, rows: Rows) -> bool:
+        """What snapshots that are being read need of ``rows``; whether there are such."""
+        latest = self._snapshots.latest
+        if latest == 0:
+            if not self._undo.is_empty:
+                self._undo.clear(self._words.addresses, self.chunks)
+            return False
+        shared = np.empty(COPIED_CHUNKS, np.int64)
+        for chunk in shared[: ak.claim(rows, self._written, latest, self._snapshots.epoch, shared)].tolist():
+            self._words.replace(chunk)
+        self._undo.save(
+            rows, self._words.addresses, self._written, latest, self._snapshots.epoch, self._frozen_rows
+        )  # fmt: skip
+        return True
 
     def read(self, rows: Rows) -> list[Array]:
-        return _read(rows, self._columns, self._words.addresses, self._word_of, self._beside)
+        return _read(rows, self._form, self._words.addresses, {c: o.read for c, o in self._objects.items()}, rows)
 
     def freeze(self) -> "FrozenAggregates":
         epoch = self._snapshots.freeze()
-        beside = {c: column.freeze() for c, column in self._beside.items()}
+        self._frozen_rows = len(self)
+        words = FrozenChunks(tuple(self._words.arrays), self._words.addresses.copy(), self._width, self._undo)
+        objects = {c: column.freeze() for c, column in self._objects.items()}
         return FrozenAggregates(
-            self.name, self.stored_schema, self._columns, self._index.freeze(), self._words, tuple(self._words.arrays),
-            self._words.addresses.copy(), self._word_of, beside, self._max_parallelism, self._snapshots, epoch,
+            self.name, self.stored_schema, self._form, self._index.freeze(), words, objects, self._max_parallelism,
+            self._snapshots, epoch, self._words,
         )  # fmt: skip
+
+    @property
+    def _form(self) -> "RowForm":
+        return RowForm(self._columns, self._width, self._word_of, self._texts)
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Put rows back as a frozen table gave them."""
@@ -129,32 +164,13 @@ class MemoryAggregateTable:
 
     def _add_chunk(self) -> None:
         self._words.add()
-        for column in self._beside.values():
+        for column in self._objects.values():
             column.add()
         if self.chunks > len(self._written):
             self._written = np.concatenate([self._written, np.zeros_like(self._written)])
         self._written[self.chunks - 1] = self._snapshots.epoch
 
-    def _copy_shared(self, rows: Rows) -> None:
-        """Copy on write: a frozen table keeps the old arrays, the loop goes on with new ones."""
-        latest = self._snapshots.latest
-        if latest == 0:
-            return
-        shared = np.empty(self.chunks, np.int64)
-        count = ak.claim(rows, self._written, latest, self._snapshots.epoch, shared)
-        for chunk in shared[:count].tolist():
-            self._words.replace(chunk)
-            for column in self._beside.values():
-                column.replace(chunk)
-
-    def _tidy(self, column: TextColumn, written: int) -> None:
-        for chunk in column.chunks_to_move(written):
-            self._copy_shared(np.array([chunk * CHUNK_ROWS], np.int32))
-            column.move(chunk)
-
     def _update_words(self, rows: Rows, updates: Sequence[Update]) -> None:
-        if not updates and not self.stamp:
-            return
         merges, columns, values, valids = (np.zeros(len(updates), np.int64) for _ in range(4))
         alive: list[Any] = []  # the arrays behind the addresses
         for j, update in enumerate(updates):
@@ -171,7 +187,8 @@ class MemoryAggregateTable:
                 merges[j] += ak.FLOAT if is_float else 0
                 values[j] = address(words)
                 alive.append(words)
-        overflow = ak.update(rows, self._words.addresses, self._width, merges, columns, values, valids, self.stamp)
+        mark = self._snapshots.epoch << ak.EPOCH_SHIFT | self.stamp
+        overflow = ak.update(rows, self._words.addresses, self._width, merges, columns, values, valids, mark)
         if overflow >= 0:
             name = self._columns[updates[overflow].column].name
             raise DataError(
@@ -179,53 +196,61 @@ class MemoryAggregateTable:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class RowForm:
+    """What the words of a row mean."""
+
+    columns: tuple[Column, ...]
+    width: int
+    word_of: Mapping[int, int]
+    texts: Mapping[int, TextColumn]
+
+
 def _read(
-    rows: Rows | range,
-    columns: Sequence[Column],
-    chunks: npt.NDArray[np.int64],
-    word_of: Mapping[int, int],
-    beside: Mapping[int, TextColumn | ObjectColumn | FrozenTexts | FrozenObjects],
+    rows: Rows | range, form: RowForm, chunks: Words, objects: Mapping[int, Callable[[Rows], Array]], numbers: Rows
 ) -> list[Array]:
-    """The accumulators of ``rows`` as columns; ``chunks`` are the addresses of the words."""
+    """The accumulators of ``rows`` as columns; ``chunks`` are the addresses of the words. Objects know rows by ``numbers``."""
     count = len(rows)
-    words = np.empty(count * len(word_of), np.int64)
+    words = np.empty(count * (form.width - ak.HEAD_WORDS), np.int64)
     seen = np.empty(count, np.uint64)
-    width = 1 + len(word_of)
     if isinstance(rows, range):
-        common = int(ak.read_run(rows.start, chunks, width, words, seen))
+        common = int(ak.read_run(rows.start, chunks, form.width, words, seen))
     else:
-        common = int(ak.read(rows, chunks, width, words, seen))
-    numbers = np.arange(rows.start, rows.stop, dtype=np.int32) if isinstance(rows, range) else rows
+        common = int(ak.read(rows, chunks, form.width, words, seen))
+
+    def word(number: int) -> Words:
+        return words[number * count : (number + 1) * count]
+
     read = []
-    for c, column in enumerate(columns):
-        if c in beside:
-            read.append(beside[c].read(numbers))
-            continue
-        word = word_of[c]
-        valid = None
-        if column.nullable and not common >> word & 1:
-            valid = (seen & np.uint64(1 << word)) != 0
-        read.append(array_of_words(words[word * count : (word + 1) * count], column.type, valid))
+    for c, column in enumerate(form.columns):
+        if c in objects:
+            read.append(objects[c](numbers))
+        elif c in form.texts:
+            cell = form.texts[c].word - ak.HEAD_WORDS
+            read.append(form.texts[c].texts(word(cell), word(cell + 1)))
+        else:
+            bit = form.word_of[c]
+            valid = None
+            if column.nullable and not common >> bit & 1:
+                valid = (seen & np.uint64(1 << bit)) != 0
+            read.append(array_of_words(word(bit), column.type, valid))
     return read
 
 
 @dataclass(frozen=True, slots=True)
 class FrozenAggregates:
-    """Implements ``FrozenTable``: the arrays as they were at the cut. The loop replaces what it writes, we read the old ones."""
+    """Implements ``FrozenTable``: the table as it was at the cut, read while the loop writes to it."""
 
     name: str
     schema: pa.Schema
-    columns: tuple[Column, ...]
+    form: RowForm
     keys: FrozenKeys
-    live: AddressedChunks
-    words: Sequence[npt.NDArray[np.int64]]
-    """Kept alive for the addresses."""
-    addresses: npt.NDArray[np.int64]
-    word_of: Mapping[int, int]
-    beside: Mapping[int, FrozenTexts | FrozenObjects]
+    words: FrozenChunks
+    objects: Mapping[int, FrozenObjects]
     max_parallelism: int
     snapshots: Snapshots
     epoch: int
+    live: AddressedChunks
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for start in range(0, self.keys.rows, FROZEN_BATCH_ROWS):
@@ -234,25 +259,30 @@ class FrozenAggregates:
     def part(self, start: int, stop: int) -> pa.RecordBatch:
         """Rows ``start`` to ``stop``, where ``start`` begins a chunk."""
         keys, groups = self.keys.part(start, stop, self.max_parallelism)
-        values = _read(range(start, stop), self.columns, self.addresses, self.word_of, self.beside)
+        _memory, chunks = self.words.copies(start // CHUNK_ROWS, (stop - 1) // CHUNK_ROWS)
+        values = self._values(range(stop - start), chunks, np.arange(start, stop, dtype=np.int32))
         return pa.RecordBatch.from_arrays([*keys, *values, groups], schema=self.schema)
 
     def changed(self, since: int, known: int) -> Iterator[pa.RecordBatch]:
-        """Rows with a stamp above ``since``, and all but the first ``known``."""
-        for start in range(0, self.keys.rows, LOOKED_AT_ROWS):
-            out = np.empty(min(LOOKED_AT_ROWS, self.keys.rows - start), np.int32)
-            width = 1 + len(self.word_of)
-            rows = out[: ak.changed(self.addresses, width, start, known, since, out)]
-            for at in range(0, len(rows), FROZEN_BATCH_ROWS):
-                part = rows[at : at + FROZEN_BATCH_ROWS]
-                keys, groups = self.keys.some(part, self.max_parallelism)
-                values = _read(part, self.columns, self.addresses, self.word_of, self.beside)
-                yield pa.RecordBatch.from_arrays([*keys, *values, groups], schema=self.schema)
+        """Rows with a stamp above ``since``, and all but the first ``known``, in batches of some size, though they be few."""
+        waiting: list[pa.RecordBatch] = []
+        for start in range(0, self.keys.rows, FROZEN_BATCH_ROWS):
+            stop = min(start + FROZEN_BATCH_ROWS, self.keys.rows)
+            _memory, chunks = self.words.copies(start // CHUNK_ROWS, (stop - 1) // CHUNK_ROWS)
+            out = np.empty(stop - start, np.int32)
+            rows = out[: ak.changed(chunks, self.form.width, known - start, since, out)]
+            if len(rows):
+                keys, groups = self.keys.some(rows + np.int32(start), self.max_parallelism)
+                values = self._values(rows, chunks, rows + np.int32(start))
+                waiting.append(pa.RecordBatch.from_arrays([*keys, *values, groups], schema=self.schema))
+            if waiting and (sum(batch.num_rows for batch in waiting) >= FROZEN_BATCH_ROWS or stop == self.keys.rows):
+                yield pa.concat_batches(waiting)  # type: ignore[attr-defined]  # the stubs lack it
+                waiting = []
+
+    def _values(self, rows: Rows | range, chunks: Words, numbers: Rows) -> list[Array]:
+        return _read(rows, self.form, chunks, {c: column.read for c, column in self.objects.items()}, numbers)
 
     def release(self) -> None:
-        self.snapshots.release(self.epoch, self._give_back)
-
-    def _give_back(self) -> None:
-        self.live.take_back(self.words)
-        for column in self.beside.values():
+        for column in self.objects.values():
             column.release()
+        self.snapshots.release(self.epoch, lambda: self.live.take_back(self.words.arrays))

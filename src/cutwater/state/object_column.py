@@ -18,49 +18,52 @@ _EXACT_DECIMALS = decimal.Context(prec=80)
 
 
 class ObjectColumn:
-    """In the same chunks as the words beside them, copied like those."""
+    """In the same chunks as the words beside them. What a frozen column must not lose is put aside for it before it changes."""
 
     def __init__(self, column: Column) -> None:
         self._column = column
         self._arrays: list[npt.NDArray[np.object_]] = []
+        self._frozen: list[FrozenObjects] = []
 
     def add(self) -> None:
         self._arrays.append(np.full(CHUNK_ROWS, None, np.object_))
 
-    def replace(self, chunk: int) -> None:
-        self._arrays[chunk] = self._arrays[chunk].copy()
-
     def update(self, rows: Rows, merge: Merge, values: Array) -> None:
+        frozen = tuple(self._frozen)
         for row, value in zip(rows.tolist(), values.to_pylist(), strict=True):
             if value is None:
                 continue
             chunk, at = self._arrays[row // CHUNK_ROWS], row % CHUNK_ROWS
             old = chunk[at]
+            for each in frozen:
+                each.before.setdefault(row, old)
             chunk[at] = value if old is None else merged_value(merge, old, value)
 
     def read(self, rows: Rows) -> Array:
-        return _read(self._column, rows, self._arrays)
+        return to_arrow(self._column, [self._arrays[row // CHUNK_ROWS][row % CHUNK_ROWS] for row in rows.tolist()])
 
     def freeze(self) -> "FrozenObjects":
-        return FrozenObjects(self._column, tuple(self._arrays))
+        self._frozen.append(FrozenObjects(self._column, tuple(self._arrays), {}, self._frozen))
+        return self._frozen[-1]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class FrozenObjects:
-    """The column as it was."""
+    """The column as it was, for another thread: ``before`` has what changed since."""
 
     column: Column
     arrays: Sequence[npt.NDArray[np.object_]]
+    before: dict[int, Any]
+    others: "list[FrozenObjects]"
+    """Those that the loop puts old values aside for."""
 
     def read(self, rows: Rows) -> Array:
-        return _read(self.column, rows, self.arrays)
+        # First what is there now, then what was there before: what changes in between has been put aside.
+        found = [(self.arrays[row // CHUNK_ROWS][row % CHUNK_ROWS], row) for row in rows.tolist()]
+        return to_arrow(self.column, [self.before.get(row, value) for value, row in found])
 
     def release(self) -> None:
-        """Nothing to give back."""
-
-
-def _read(column: Column, rows: Rows, chunks: Sequence[npt.NDArray[np.object_]]) -> Array:
-    return to_arrow(column, [chunks[row // CHUNK_ROWS][row % CHUNK_ROWS] for row in rows.tolist()])
+        self.others.remove(self)
 
 
 def merged_value(merge: Merge, old: Any, value: Any) -> Any:

@@ -60,6 +60,19 @@ def _prefetch(_context: Any, at: Any) -> Any:
 prefetch: Any = intrinsic(_prefetch)
 
 
+def _fence(_context: Any) -> Any:
+    """What was written before it is seen by other threads no later than what is written behind it; likewise for reads."""
+
+    def generate(target: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
+        builder.fence("acq_rel")
+        return target.get_dummy_value()
+
+    return types.void(), generate
+
+
+fence: Any = intrinsic(_fence)
+
+
 def _array_at(number_type: Any, bits: int) -> Any:
     @intrinsic
     def pointer(_context: Any, at: Any) -> Any:

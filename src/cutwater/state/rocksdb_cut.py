@@ -8,13 +8,18 @@ RocksDB.
 import os
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
 from cutwater.state.frozen import FilePlace
 from cutwater.state.rocksdb_database import Database
-from cutwater.state.stored import Form, StoredFile
+from cutwater.state.stored import Form, StoredFile, StoredTable
 
-_NEVER_CHANGED = ".sst"
+FAMILIES = "families"
+LINEAGE = "lineage"
+"""Among what a stored table tells beside its files: the states that are in them, and what all have in common that one database
+was stored as, over all attempts that went on with its files."""
+Json = Any
 _NOT_NEEDED = ".log"
 """A write-ahead log: it is empty, as none is written."""
 
@@ -42,8 +47,9 @@ class Gate:
 class StoreCut:
     """Used by the tables of one freeze, one after the other, on the snapshot thread; each lets go of it in the end."""
 
-    def __init__(self, database: Database, gate: Gate, folder: str) -> None:
+    def __init__(self, database: Database, lineage: str, gate: Gate, folder: str) -> None:
         self._database = database
+        self._lineage = lineage
         self._gate = gate
         self._folder = folder
         self._writers: list[Callable[[], None]] = []
@@ -53,6 +59,10 @@ class StoreCut:
         self.is_linked = False
         """Whether all that was frozen is in RocksDB; the loop may ask when it is over."""
         gate.shut()
+
+    def details(self) -> Json:
+        """To be told with each of its tables."""
+        return {FAMILIES: self._database.families, LINEAGE: self._lineage}
 
     @property
     def is_over(self) -> bool:
@@ -96,14 +106,19 @@ class StoreCut:
             self._gate.open()
 
     def _stored(self, place: FilePlace) -> tuple[StoredFile, ...]:
-        base = place.base
-        known: Sequence[StoredFile] = base.files if base is not None and base.form is Form.ROCKSDB else ()
-        by_name = {file.name: file for file in known if file.name.endswith(_NEVER_CHANGED)}
-        stored = []
-        for name in sorted(os.listdir(self._folder)):
-            path = os.path.join(self._folder, name)
-            if name in by_name and by_name[name].size == os.path.getsize(path):
-                stored.append(by_name[name])
-            elif not name.endswith(_NOT_NEEDED):
-                stored.append(place.copy(name, path))
-        return tuple(stored)
+        names = [name for name in sorted(os.listdir(self._folder)) if not name.endswith(_NOT_NEEDED)]
+        base = place.base if place.base is not None and self._is_earlier(place.base) else None
+        known = {} if base is None else {file.name: file for file in base.files if _is_data(file.name)}
+        is_same = base is not None and base.details[FAMILIES] == self._database.families
+        if base is not None and is_same and {*filter(_is_data, names)} == known.keys():
+            # All data is in those files, and they never change: the others only tell how RocksDB has arranged them.
+            return base.files
+        return tuple(known.get(name) or place.copy(name, os.path.join(self._folder, name)) for name in names)
+
+    def _is_earlier(self, table: StoredTable) -> bool:
+        """Another database gives the same names to other files."""
+        return table.form is Form.ROCKSDB and table.details[LINEAGE] == self._lineage
+
+
+def _is_data(name: str) -> bool:
+    return name.endswith(".sst")

@@ -15,6 +15,8 @@ from cutwater.errors import StorageError
 from cutwater.state.rocksdb_family import Entry, Family
 
 MAX_OPEN_FILES = 256
+JOINED_FILES = 8
+"""So many files are there before some are joined: each joined one is new to the next checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,10 @@ class Database:
         family.is_empty = not is_present
         self._families[name] = family
         return family
+
+    @property
+    def families(self) -> list[str]:
+        return sorted(self._families)
 
     def renew(self, family: Family, name: str) -> None:
         """Let go of all that it holds."""
@@ -109,6 +115,7 @@ class Database:
         options.set_block_based_table_factory(blocks)
         # Files of about the same size are joined: a few rows that changed do not have all the others written anew.
         options.set_compaction_style(rocksdict.DBCompactionStyle.universal())
+        options.set_level_zero_file_num_compaction_trigger(JOINED_FILES)
         return options
 
 

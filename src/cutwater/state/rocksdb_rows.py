@@ -58,15 +58,36 @@ class RocksDBRowTable(LayeredRows):
         """What of the last layer below is not written yet; layers are written from that one on, and never changed."""
         self._recent: Layer = {}
         """As in RocksDB. A snapshot may see these values."""
+        self._expected: Layer = {}
+        """The same, of the keys of the batch that is being processed; GONE where there is nothing."""
+        self._is_unasked = False
+        """Whether nothing of what was expected was asked for, so far."""
 
     def get(self, key: Any) -> Any:
         for layer in (self._top, *self._below, self._recent):
             value = layer.get(key, MISSING)
             if value is not MISSING:
                 return None if value is GONE else value
-        if self._family.is_empty:
-            return None
-        return self._read(key)
+        value = self._expected.get(key, MISSING)
+        if value is not MISSING:
+            self._is_unasked = False
+            return None if value is GONE else value
+        return None if self._family.is_empty else self._read(key)
+
+    def expect(self, keys: Iterable[Any]) -> None:
+        """Read at once what would else be read one by one, unless nothing of it was asked for the last time."""
+        if self._family.is_empty or self._is_unasked:
+            return
+        layers = (self._top, *self._below, self._recent)
+        missing = [key for key in dict.fromkeys(keys) if not any(key in layer for layer in layers)]
+        if not missing:
+            return
+        found = self._family.get(self._stored_keys(missing))
+        values = iter(values_of(self._codec.decode([value for value in found if value is not None])[0]))
+        self._expected = {
+            key: GONE if value is None else next(values) for key, value in zip(missing, found, strict=True)
+        }
+        self._is_unasked = True
 
     def delete(self, key: Any) -> None:
         self._top[key] = GONE
@@ -104,6 +125,9 @@ class RocksDBRowTable(LayeredRows):
 
     def tend(self) -> None:
         """Write a bounded part of what is to be written; more only if it would not fit into memory."""
+        if self._expected:
+            self._keep([item for item in self._expected.items() if item[1] is not GONE])
+            self._expected = {}
         if len(self._top) * self._entry_bytes > self._share.bytes / 2:
             self._seal()
         self._hear_of_cut()
@@ -149,6 +173,7 @@ class RocksDBRowTable(LayeredRows):
             self._family.write((), (), self._stored_keys(gone))
 
     def _read(self, key: Any) -> Any:
+        self._is_unasked = False
         [found] = self._family.get(self._stored_keys([key]))
         if found is None:
             return None

@@ -1,6 +1,7 @@
 """The state of one operator in one subtask, in RocksDB."""
 
 import os
+import uuid
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from cutwater.state.frozen import FrozenTable
 from cutwater.state.local_folder import LocalFolder
 from cutwater.state.rocksdb_aggregates import RocksDBAggregateTable
 from cutwater.state.rocksdb_buckets import RocksDBBuckets
-from cutwater.state.rocksdb_cut import Gate, StoreCut
+from cutwater.state.rocksdb_cut import LINEAGE, Gate, StoreCut
 from cutwater.state.rocksdb_database import Database, Tuning
 from cutwater.state.rocksdb_family import Family
 from cutwater.state.rocksdb_frozen import FrozenFiles
@@ -54,6 +55,7 @@ class RocksDBStore(TableStore[Table]):
         self._families: dict[str, Family] = {}
         self._resumed: dict[str, Json] = {}
         """What is told of states whose files are in the database, but which were not declared yet."""
+        self._lineage = uuid.uuid4().hex
         self._cuts = 0
 
     def aggregates(self, name: str, keys: pa.Schema, columns: Sequence[Column]) -> AggregateTable:
@@ -100,26 +102,32 @@ class RocksDBStore(TableStore[Table]):
             return super().freeze(checkpoint)
         self._database.drop_unclaimed()
         self._cuts += 1
-        cut = StoreCut(self._database, self._gate, os.path.join(self._folder.path, f"cut-{self._cuts}"))
+        folder = os.path.join(self._folder.path, f"cut-{self._cuts}")
+        cut = StoreCut(self._database, self._lineage, self._gate, folder)
         frozen: list[FrozenTable] = []
         for table in self._tables.values():
             cut.join()
             rows = table.freeze_into(cut)
-            details = {"layout": table.layout.to_json(), **table.details()}
+            details = {"layout": table.layout.to_json(), **cut.details(), **table.details()}
             frozen.append(FrozenFiles(rows, cut, self._families[table.name], self._key_groups, details))
         return frozen
 
     def resume(self, checkpoint: CheckpointId, state: StoredState) -> Collection[str]:
         """The files become the database: nothing is read before it is asked for."""
         tables = [table for table in state.stored if table.form is Form.ROCKSDB]
-        files = {file.name: file for table in tables for file in table.files}
-        if not tables or self._opened is not None or any(len(table.files) != len(files) for table in tables):
+        if len({table.files for table in tables}) != 1:
             return ()
         os.mkdir(self._database_folder)
-        for file in files.values():
+        for file in tables[0].files:
             state.fetch(file, os.path.join(self._database_folder, file.name))
         self._resumed = {table.state: table.details for table in tables}
+        self._lineage = tables[0].details[LINEAGE]
         return self._resumed.keys()
+
+    def expect(self, keys: Sequence[Any]) -> None:
+        for table in self._tables.values():
+            if isinstance(table, RocksDBRowTable):
+                table.expect(keys)
 
     def tend(self) -> None:
         for table in self._tables.values():

@@ -28,6 +28,6 @@ class Snapshots:
 
     @property
     def latest(self) -> int:
-        """The latest freeze that is still read: chunks last written before it must not be written again. 0: none."""
+        """The latest freeze that is still read; 0: none."""
         with self._lock:
             return max(self._alive, default=0)

@@ -1,7 +1,7 @@
 """What stores of all backends do alike: tables by name, and what a checkpoint may bring back into them."""
 
-from collections.abc import Collection, Iterable, Iterator
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -74,6 +74,9 @@ class TableStore(Generic[T]):
                 self._early[name].append(own)
             else:
                 self._restore_into(table, own)
+
+    def expect(self, keys: Sequence[Any]) -> None:
+        """All of it is at hand."""
 
     def confirm(self, checkpoint: CheckpointId) -> None:
         """Nothing builds on anything here."""

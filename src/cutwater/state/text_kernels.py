@@ -1,4 +1,4 @@
-"""Texts and bytes as accumulators: cells of (address, size) in chunks; the bytes stand elsewhere and are never changed.
+"""Texts and bytes as accumulators: cells of (address, size) in the rows of a table; the bytes stand elsewhere and never change.
 
 An address of 0 stands for null. Who calls makes room for bytes: a kernel that finds none comes back and is called again.
 """
@@ -10,7 +10,7 @@ from cutwater.flow.compiled import inlined, kernel
 from cutwater.state.accumulator_kernels import AHEAD, FIRST, LAST, MIN
 from cutwater.state.index_kernels import CHUNK_BITS, CHUNK_ROWS
 from cutwater.state.key_kernels import copy_bytes
-from cutwater.state.pointers import load_byte, load_int, load_word, prefetch, store_int
+from cutwater.state.pointers import fence, load_byte, load_int, load_word, prefetch, store_int
 
 # Fields of the state array that the kernels and their caller share.
 ARENA_AT, ARENA_END, NEEDED, RESUME, LIVE, DEAD, FIELDS = range(7)
@@ -18,6 +18,7 @@ ARENA_AT, ARENA_END, NEEDED, RESUME, LIVE, DEAD, FIELDS = range(7)
 DONE, ADD_ARENA = range(2)
 
 CELL_WORDS = 2
+"""The address, then the size."""
 
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.int64]
@@ -44,6 +45,7 @@ def _store(cell, at, size, state):  # type: ignore[no-untyped-def]
     to = state[ARENA_AT]
     copy_bytes(to, at, size)
     state[ARENA_AT] = to + size
+    fence()  # the bytes are there before anybody is sent to them
     store_int(cell, to)
     store_int(cell + 8, size)
 
@@ -54,18 +56,29 @@ def _has_room(size, state):  # type: ignore[no-untyped-def]
     return state[ARENA_AT] != 0 and state[ARENA_AT] + size <= state[ARENA_END]
 
 
-@kernel("int64(ro(int32), ro(int64), ro(uint8), ro(uint8), ro(int64), int64, rw(int64))")
-def update(rows: Rows, offsets: Words, data: Bytes, valid: Bytes, chunks: Words, merge: int, state: Words) -> int:
-    """Let values join the cells of ``rows``, in order, from ``state[RESUME]`` on."""
+@kernel("int64(ro(int32), ro(int64), ro(uint8), ro(uint8), ro(int64), int64, int64, int64, rw(int64))")
+def update(
+    rows: Rows,
+    offsets: Words,
+    data: Bytes,
+    valid: Bytes,
+    chunks: Words,
+    width: int,
+    word: int,
+    merge: int,
+    state: Words,
+) -> int:
+    """Let values join the cells at ``word`` of ``rows``, in order, from ``state[RESUME]`` on."""
     n = len(rows)
+    stride = width * 8
     for i in range(state[RESUME], n):
         if i + AHEAD < n:
             later = np.int64(rows[i + AHEAD])
-            prefetch(chunks[later >> CHUNK_BITS] + (later & (CHUNK_ROWS - 1)) * 16)
+            prefetch(chunks[later >> CHUNK_BITS] + (later & (CHUNK_ROWS - 1)) * stride + word * 8)
         if len(valid) > 0 and valid[i] == 0:
             continue
         row = np.int64(rows[i])
-        cell = chunks[row >> CHUNK_BITS] + (row & (CHUNK_ROWS - 1)) * 16
+        cell = chunks[row >> CHUNK_BITS] + (row & (CHUNK_ROWS - 1)) * stride + word * 8
         at, size = data.ctypes.data + offsets[i], offsets[i + 1] - offsets[i]
         old, old_size = load_int(cell), np.int64(0)
         if old != 0:
@@ -85,11 +98,11 @@ def update(rows: Rows, offsets: Words, data: Bytes, valid: Bytes, chunks: Words,
     return DONE
 
 
-@kernel("int64(int64, rw(int64))")
-def move(chunk: int, state: Words) -> int:
-    """Write the texts of a chunk anew, from cell ``state[RESUME]`` on."""
+@kernel("int64(int64, int64, int64, rw(int64))")
+def move(chunk: int, width: int, word: int, state: Words) -> int:
+    """Write the texts of a chunk anew, from cell ``state[RESUME]`` on. Whoever reads a cell meanwhile finds the same text."""
     for i in range(state[RESUME], CHUNK_ROWS):
-        cell = chunk + i * 16
+        cell = chunk + (i * width + word) * 8
         at = load_int(cell)
         if at == 0:
             continue
@@ -102,19 +115,14 @@ def move(chunk: int, state: Words) -> int:
     return DONE
 
 
-@kernel("void(ro(int32), ro(int64), rw(int64), rw(uint8))")
-def sizes(rows: Rows, chunks: Words, offsets: Words, valid: Bytes) -> None:
-    """Where each text of ``rows`` will stand in ``texts``."""
-    for i in range(len(rows)):
-        row = np.int64(rows[i])
-        cell = chunks[row >> CHUNK_BITS] + (row & (CHUNK_ROWS - 1)) * 16
-        valid[i] = load_int(cell) != 0
-        offsets[i + 1] = offsets[i] + (load_int(cell + 8) if valid[i] else 0)
+@kernel("void(ro(int64), ro(int64), rw(int64))")
+def offsets_of(addresses: Words, sizes: Words, out: Words) -> None:
+    """Where each text will stand in what ``copy`` makes."""
+    for i in range(len(addresses)):
+        out[i + 1] = out[i] + (sizes[i] if addresses[i] != 0 else 0)
 
 
-@kernel("void(ro(int32), ro(int64), ro(int64), rw(uint8))")
-def texts(rows: Rows, chunks: Words, offsets: Words, out: Bytes) -> None:
-    for i in range(len(rows)):
-        row = np.int64(rows[i])
-        cell = chunks[row >> CHUNK_BITS] + (row & (CHUNK_ROWS - 1)) * 16
-        copy_bytes(out.ctypes.data + offsets[i], load_int(cell), offsets[i + 1] - offsets[i])
+@kernel("void(ro(int64), ro(int64), rw(uint8))")
+def copy(addresses: Words, offsets: Words, out: Bytes) -> None:
+    for i in range(len(addresses)):
+        copy_bytes(out.ctypes.data + offsets[i], addresses[i], offsets[i + 1] - offsets[i])

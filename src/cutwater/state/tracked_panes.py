@@ -11,13 +11,13 @@ from cutwater.state.changes import Header, with_header
 from cutwater.state.frozen import FrozenTable, TableRows
 from cutwater.state.memory_panes import FrozenPanes, MemoryPanes
 from cutwater.state.tables import Column, Merge
-from cutwater.state.tracked_aggregates import RESTORED, Stamp
+from cutwater.state.tracked_aggregates import RESTORED
 
 
 class PanesMark(NamedTuple):
     """``serials``: of each pane that there was."""
 
-    stamp: Stamp
+    stamp: int
     serials: Mapping[int, int]
 
 
@@ -34,35 +34,31 @@ class TrackedPanes(MemoryPanes):
         max_parallelism: int,
     ) -> None:
         super().__init__(uid, name, keys, pane, columns, max_parallelism)
-        self._now = Stamp(0, RESTORED + 1)
-        self._stamp = self._now.stamp
+        self._stamp = RESTORED + 1
         self._restored: dict[int, int] = {}
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
-        self._stamp = RESTORED
+        now, self._stamp = self._stamp, RESTORED
         for batch in batches:
             super().restore([batch])
             for pane in np.unique(batch.column(self._pane).to_numpy()).tolist():
                 self._restored[pane] = self._of[pane].serial
-        self._stamp = self._now.stamp
+        self._stamp = now
 
     def restored_mark(self) -> PanesMark:
-        return PanesMark(Stamp(0, RESTORED), self._restored)
+        return PanesMark(RESTORED, self._restored)
 
     def mark(self) -> PanesMark:
-        at = PanesMark(self._now, self._serials())
-        self._now = self._now.next()
-        self._stamp = self._now.stamp
+        at = PanesMark(self._stamp, self._serials())
+        self._stamp += 1
         return at
 
     def changes(self, since: PanesMark, frozen: FrozenTable) -> TableRows | None:
         assert isinstance(frozen, FrozenPanes)
-        if since.stamp.round != self._now.round:
-            return None
         there = self._serials()
         dropped = sorted(pane for pane, serial in since.serials.items() if there.get(pane) != serial)
         header = Header(identity=self.key_columns, bucket=self._pane, dropped=tuple(dropped))
-        return ChangedPanes(frozen, with_header(self.stored_schema, header), since.stamp.stamp, since.serials)
+        return ChangedPanes(frozen, with_header(self.stored_schema, header), since.stamp, since.serials)
 
     def forget(self, before: PanesMark) -> None:
         self._restored = {}

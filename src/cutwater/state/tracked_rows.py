@@ -34,9 +34,17 @@ class TrackedRowTable(MemoryRowTable):
         self._changed: list[tuple[Seal, Layer]] = []
         self._known_since = RESTORED
         self._merging: Iterator[tuple[Any, Any]] | None = None
+        self._unneeded: list[Layer] = []
+        """Nobody asks for what changed in them. Those that are not merged yet are not emptied before."""
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._base.update(self._restored_items(batches))
+
+    def delete(self, key: Any) -> None:
+        if self._base or len(self._below) > 1:
+            self._top[key] = GONE
+        else:
+            self._top.pop(key, None)
 
     def restored_mark(self) -> Seal:
         return RESTORED
@@ -50,7 +58,7 @@ class TrackedRowTable(MemoryRowTable):
         self._seals += 1
         if sum(len(layer) for _, layer in self._changed) > KEPT_CHANGES + len(self._base) // 2:
             # No checkpoint completes. They would be more than is worth storing beside a base.
-            self._changed.clear()
+            self.forget(self._seals)
             self._known_since = self._seals
         return self._seals
 
@@ -62,12 +70,24 @@ class TrackedRowTable(MemoryRowTable):
         return ChangedRows(self._form, with_header(self.stored_schema, header), layers)
 
     def forget(self, before: Seal) -> None:
+        self._unneeded.extend(layer for seal, layer in self._changed if seal <= before)
         self._changed = [(seal, layer) for seal, layer in self._changed if seal > before]
 
     def tend(self) -> None:
-        if len(self._below) == 1 or self._snapshots.latest:
+        if self._snapshots.latest:
             return
+        if len(self._below) > 1:
+            self._merge()
+        elif self._unneeded:
+            self._empty()
+
+    def _merge(self) -> None:
+        """A bounded part of the oldest layer goes into the base; the layer stays as it is, as what changed."""
         above = self._below[-2]
+        if not self._base:
+            # The first one is the base. Later changes of it are in later layers too, so that it may still tell what changed.
+            self._base, self._below = above, self._below[:-1]
+            return
         if self._merging is None:
             self._merging = iter(above.items())
         step = MERGE_STEP + len(above) // 16
@@ -81,6 +101,16 @@ class TrackedRowTable(MemoryRowTable):
         if merged < step:
             self._below = (*self._below[:-2], self._base)
             self._merging = None
+
+    def _empty(self) -> None:
+        """In bounded parts: to let go of a large layer at once would take long."""
+        layer = self._unneeded[-1]
+        if layer is not self._base:
+            for _ in range(min(len(layer), MERGE_STEP + len(layer) // 16)):
+                layer.popitem()
+            if layer:
+                return
+        self._unneeded.pop()
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,10 +137,8 @@ class Simulation:
         found = self.store.find_restorable(all_sinks_idempotent=False, on_damaged="fail")
         if not isinstance(found, RestoreLatest | FallBack):
             return deploy_fresh(self._definition)
-        storage, checkpoint = self.store.begin_restore(found.to)
-        return deploy_restored(
-            self._definition, storage, checkpoint, allow_non_restored_state=False, own=found.to.path is None
-        )
+        storage, checkpoint, resumed = self.store.begin_restore(found.to)
+        return deploy_restored(self._definition, storage, checkpoint, allow_non_restored_state=False, resumed=resumed)
 
     def _deploy(self, subtask: SubtaskId, level: int, partition: int) -> None:
         """Build one subtask and let it report in; its state arrives as on Spark, through Deploy."""

@@ -172,6 +172,28 @@ def owned_values_change_in_place_and_frozen_ones_do_not(backend: StateBackend) -
             expect(held, {"a": before}, "an owned value at the cut")
 
 
+def what_is_expected_is_what_is_there(backend: StateBackend) -> None:
+    """Whether values are read ahead or not, what is put and deleted after that counts."""
+    keys = pa.schema([("k", pa.int64())])
+    with opened(backend) as store:
+        table, other = store.rows("one", keys, pa.int64()), store.rows("other", keys, pa.int64())
+        model: dict[int, int] = {}
+        for step in range(40):
+            batch = [(7 * step + i * i) % 60 for i in range(25)]
+            store.expect(batch)
+            for key in batch:
+                expect(table.get(key), model.get(key), f"value under {key} in step {step}")
+                if (key + step) % 5 == 0:
+                    table.delete(key)
+                    model.pop(key, None)
+                else:
+                    table.put(key, step)
+                    other.put(key, step)
+                    model[key] = step
+            store.tend()
+        expect(dict(table.items()), model, "items in the end")
+
+
 def frozen_tables_are_read_while_the_loop_writes(backend: StateBackend) -> None:
     for kind in KINDS:
         with opened(backend) as store:
@@ -346,6 +368,7 @@ STATE_CHECKS: tuple[Check, ...] = (
     rows_know_keys_of_every_type,
     rows_hold_values_of_every_type,
     owned_values_change_in_place_and_frozen_ones_do_not,
+    what_is_expected_is_what_is_there,
     frozen_tables_are_read_while_the_loop_writes,
     a_snapshot_that_is_not_read_is_released,
     a_restored_snapshot_goes_on_at_any_parallelism,

@@ -1,4 +1,5 @@
 import datetime as dt
+import queue
 import threading
 from collections.abc import Iterable
 from decimal import Decimal
@@ -13,10 +14,12 @@ from hypothesis import strategies as st
 from cutwater.errors import ConfigError, DataError
 from cutwater.flow.hashing import hash_arrays, key_groups, unhash_words
 from cutwater.state import index_kernels as ix
+from cutwater.state import memory_aggregates
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.index_kernels import CHUNK_ROWS
-from cutwater.state.memory_aggregates import MemoryAggregateTable
-from cutwater.state.tables import Column, Merge, Update
+from cutwater.state.memory_aggregates import COPIED_CHUNKS, MemoryAggregateTable
+from cutwater.state.tables import Column, Merge, Touched, Update
+from cutwater.state.undo_log import BLOCK_BYTES
 
 COLUMNS = [Column("n", pa.int64(), nullable=False), Column("total", pa.int64()), Column("text", pa.string())]
 INT_KEY = pa.schema([("k", pa.int64())])
@@ -175,20 +178,66 @@ def test_batches_that_are_read_in_another_thread_do_not_see_the_loop_writing() -
     assert len(readers) == 10
 
 
-def test_only_chunks_that_are_written_while_a_snapshot_is_read_are_copied() -> None:
+def test_a_cut_costs_a_bounded_number_of_copies_a_batch_and_then_what_changes() -> None:
     table = table_of(INT_KEY, COLUMNS[:2])
-    all_keys = pa.record_batch([pa.array(np.arange(10 * CHUNK_ROWS))], schema=INT_KEY)
-    table.locate(all_keys)
-    before = list(table._words.arrays)
-    frozen = table.freeze()
-    assert [a is b for a, b in zip(before, table._words.arrays, strict=True)] == [True] * 10
-    apply_to = pa.record_batch([pa.array([0, 3 * CHUNK_ROWS + 1, 3 * CHUNK_ROWS + 2])], schema=INT_KEY)
-    table.update(table.locate(apply_to), [Update(0, Merge.COUNT)])
-    kept = [a is b for a, b in zip(before, table._words.arrays, strict=True)]
-    assert kept == [False, True, True, False, True, True, True, True, True, True]
-    frozen.release()
+    chunks = 3 * COPIED_CHUNKS
+    few = pa.record_batch([pa.array(np.arange(0, chunks * CHUNK_ROWS, CHUNK_ROWS))], schema=INT_KEY)
+    all_keys = pa.record_batch([pa.array(np.arange(chunks * CHUNK_ROWS))], schema=INT_KEY)
     table.update(table.locate(all_keys), [Update(0, Merge.COUNT)])
-    assert [a is b for a, b in zip(before, table._words.arrays, strict=True)] == kept
+    before = list(table._words.arrays)
+    copied = []
+    frozen, other = table.freeze(), table.freeze()
+    for _ in range(4):
+        table.update(table.locate(few), [Update(0, Merge.COUNT)])
+        copied.append(sum(a is not b for a, b in zip(before, table._words.arrays, strict=True)))
+    assert copied == [COPIED_CHUNKS, 2 * COPIED_CHUNKS, chunks, chunks]
+    assert table._undo.bytes == BLOCK_BYTES
+    frozen.release()
+    table.update(table.locate(few), [Update(0, Merge.COUNT)])
+    assert table._undo.bytes == BLOCK_BYTES
+    other.release()
+    table.update(table.locate(all_keys), [Update(0, Merge.COUNT)])
+    assert table._undo.bytes == 0
+
+
+@pytest.mark.parametrize("copied", [0, 1, 5, COPIED_CHUNKS])
+def test_snapshots_read_beside_a_loop_that_never_stops_writing_are_those_of_their_cuts(
+    copied: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every key has the same count and a text of it at each cut, and other ones at each moment between."""
+    monkeypatch.setattr(memory_aggregates, "COPIED_CHUNKS", copied)
+    keys = pa.record_batch([pa.array(np.arange(12 * CHUNK_ROWS))], schema=INT_KEY)
+    table = table_of(INT_KEY, [Column("n", pa.int64()), Column("text", pa.string())])
+    touched = table.locate(keys)
+    problems: list[str] = []
+    waiting: queue.SimpleQueue[tuple[int, FrozenTable] | None] = queue.SimpleQueue()
+
+    def read() -> None:
+        while (found := waiting.get()) is not None:
+            turn, frozen = found
+            for batch in frozen.batches():
+                numbers, texts = set(batch.column("n").to_pylist()), set(batch.column("text").to_pylist())
+                if numbers != {turn} or texts != {f"turn {turn:0300}"}:
+                    problems.append(f"{numbers}, {texts} in the snapshot of turn {turn}")
+            frozen.release()
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    parts = [
+        Touched(*(numbers[at::7].copy() for numbers in (touched.rows, touched.first, touched.unique)))
+        for at in range(7)
+    ]
+    for turn in range(1, 25):
+        for part in parts:
+            texts = pa.array([f"turn {turn:0300}"] * len(part.rows))
+            table.update(part, [Update(0, Merge.COUNT), Update(1, Merge.LAST, texts)])
+        waiting.put((turn, table.freeze()))
+    for _ in readers:
+        waiting.put(None)
+    for reader in readers:
+        reader.join()
+    assert problems == []
 
 
 KEY_VALUES: list[tuple[pa.DataType, list[Any]]] = [

@@ -1,5 +1,6 @@
 """What the Memory backend stores when it stores what changed: no more than that, and for how long."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 
 import cutwater as cw
 from cutwater.checkpoint.file_storage import FileStorage
-from cutwater.state import memory_panes, tracked_aggregates, tracked_rows
+from cutwater.state import memory_panes, tracked_rows
+from cutwater.state.expiry import with_expiry, without_expired
 from cutwater.state.memory_increments import MOST_CHANGES, can_grow
 from cutwater.state.stored import Form, StoredFile, StoredTable
 from cutwater.state.tables import Column, JoinSide, Merge, Update
@@ -62,23 +64,6 @@ def test_keys_that_were_only_asked_for_are_stored_too() -> None:
     assert job.rows(job.checkpoint(), ("k", "text")) == {1: "b", 2: None}
 
 
-def test_stamps_begin_anew_with_a_base(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracked_aggregates, "STAMPS", 4)
-    job = Job(opened())
-    table = job.store.aggregates("n", KEYS, COUNT)
-    model = dict.fromkeys(range(100), 0)
-    lengths = []
-    for step in range(12):
-        changed = range(100) if step == 0 else [step, 50]
-        count(table, changed)
-        for key in changed:
-            model[key] += 1
-        stored = job.checkpoint()
-        lengths.append(len(stored.files))
-        assert job.rows(stored) == model
-    assert lengths == [1, 2, 3, 1, 2, 3] * 2
-
-
 @pytest.mark.parametrize("promoted", [0, 3])
 def test_panes_that_are_kept_as_tables_add_up_like_those_kept_as_rows(
     promoted: int, monkeypatch: pytest.MonkeyPatch
@@ -108,6 +93,33 @@ def test_rows_are_merged_in_steps_and_stay_known_as_changed(monkeypatch: pytest.
         stored = job.checkpoint(completes=step % 3 != 1)
         assert job.rows(stored) == model
         assert dict(table.items()) == model
+
+
+def test_what_many_rows_were_is_let_go_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracked_rows, "MERGE_STEP", 5)
+    job = Job(opened())
+    table = job.store.rows("n", KEYS, pa.int64())
+    for key in range(300):
+        table.put(key, 0)
+    table.delete(7)
+    assert 7 not in table._top, "nothing is stored of it"
+    first = table._top
+    job.checkpoint()
+    job.store.tend()
+    assert table._base is first, "the first layer is the base: nothing is copied"
+    for key in range(200):
+        table.put(key, 1)
+    second = table._top
+    job.checkpoint()
+    sizes = [len(second)]
+    for _ in range(200):
+        job.store.tend()
+        sizes.append(len(second))
+    assert max(before - after for before, after in pairwise(sizes)) <= 5 + 200 // 16
+    assert (sizes[-1], table._unneeded, table._below) == (0, [], (first,))
+    wanted = {key: int(key < 200) for key in range(300)}
+    assert dict(table.items()) == wanted
+    assert job.rows(job.checkpoint()) == wanted
 
 
 def test_changes_of_rows_are_not_kept_for_ever_when_no_checkpoint_completes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,3 +215,28 @@ def test_a_million_keys_of_100_bytes_of_which_1_percent_changed_store_less_than_
     store.restore("n", job.restored(increment).batches("n"))
     assert len(again.table) == 1_000_000
     assert np.bincount(again.counts(np.arange(1_000_000))).tolist() == [0, 990_000, 10_000]
+
+
+def test_what_expired_is_not_in_an_increment_and_hides_what_was_stored_of_it_before() -> None:
+    """Also if the clock went back in between, so that the older value would still be alive."""
+    job = Job(opened())
+    table = job.store.rows("seen", KEYS, pa.list_(with_expiry(pa.string())))
+
+    def entry(text: str, expires_at: int) -> dict[str, Any]:
+        return {"value": text, "expires_at": expires_at}
+
+    def at(now: int) -> dict[Any, Any]:
+        stored = job.checkpoint(seen_through=lambda frozen: without_expired(frozen, now))
+        rows = job.rows(stored, ("k", "seen"))
+        return {key: [each["value"] for each in values] for key, values in rows.items()}
+
+    table.put(1, [entry("a", 1000), entry("b", 2000)])
+    table.put(2, [entry("long", 9000)])
+    table.put(3, [entry("kept", 9000)])
+    assert at(500) == {1: ["a", "b"], 2: ["long"], 3: ["kept"]}
+    table.put(1, [entry("a", 1000), entry("b", 2000), entry("c", 3000)])
+    table.put(2, [entry("short", 1500)])
+    assert at(1200) == {1: ["b", "c"], 2: ["short"], 3: ["kept"]}
+    table.put(2, [entry("shorter", 1300)])
+    table.delete(1)
+    assert at(1400) == {3: ["kept"]}

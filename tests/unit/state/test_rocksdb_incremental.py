@@ -24,6 +24,7 @@ from cutwater.state.frozen import FrozenTable
 from cutwater.state.stored import Form, StoredTable
 from cutwater.state.tables import Column, Merge, Update
 from cutwater.testing.contract_tables import KINDS, Kind
+from tests.increments import ManyKeys
 
 ALL = KeyGroupRange(0, 127)
 KEYS = pa.schema([pa.field("k", pa.int64())])
@@ -183,10 +184,9 @@ def test_files_restore_at_another_parallelism_and_read_only_their_own_key_groups
         held[parallelism] = {name: sorted(map(repr, of)) for name, of in rows.items()}
         for i, part in enumerate(restored):
             own = key_group_range(i, parallelism, 128)
-            groups = {
-                g for name in job.confirmed for b in part.batches(name) for g in b.column("key_group").to_pylist()
-            }
-            assert all(group in own for group in groups)
+            for name in job.confirmed:
+                groups = [g for b in part.batches(name) for g in b.column("key_group").to_numpy().tolist()]
+                assert all(group in own for group in groups)
     assert held[1] == held[3]
 
 
@@ -237,6 +237,37 @@ def test_few_changes_make_a_small_checkpoint_and_leave_no_folder(tmp_path: Path)
     assert os.listdir(folder) == ["db"]
     store.close()
     assert list((job.local / "cutwater-rocksdb").iterdir()) == []
+
+
+def test_files_of_another_database_are_not_taken_for_those_of_the_same_name(tmp_path: Path) -> None:
+    """As when rows were restored: the new database begins to count its files again."""
+    job = Job(tmp_path)
+    for number in range(2):
+        store = job.open()
+        table = store.aggregates("n", KEYS, COLUMNS)
+        counted(table, np.arange(1000 * number, 1000 * number + 1000))
+        job.store(job.freeze(store))
+        store.close()
+        [held] = job.restored().batches("n")
+        assert held.column("k").to_numpy().min() == 1000 * number
+
+
+def test_a_million_keys_of_100_bytes_of_which_1_percent_changed_store_less_than_5_percent(tmp_path: Path) -> None:
+    job = Job(tmp_path, "256MB")
+    store = job.open()
+    many = ManyKeys(store)
+    many.write(np.arange(1_000_000))
+    full = job.store(job.freeze(store))
+    many.write(np.random.default_rng(1).choice(1_000_000, 10_000, replace=False))
+    assert job.store(job.freeze(store)) < 0.05 * full
+    counts = many.counts(np.arange(100_000))
+    store.close()
+    store = job.resume()
+    again = ManyKeys(store)
+    assert len(again.table) == 1_000_000
+    assert (again.counts(np.arange(100_000)) == counts).all()
+    assert counts.sum() > 100_000
+    store.close()
 
 
 def test_accumulators_in_another_order_are_restored_by_name_and_other_types_refused(tmp_path: Path) -> None:

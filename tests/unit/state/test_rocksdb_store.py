@@ -21,10 +21,13 @@ from cutwater.state.cache_share import CacheShare
 from cutwater.state.local_folder import LocalFolder
 from cutwater.state.rocksdb_aggregates import RocksDBAggregateTable
 from cutwater.state.rocksdb_buckets import RocksDBBuckets
-from cutwater.state.rocksdb_database import Database, Family, Tuning, after
+from cutwater.state.rocksdb_cut import Gate
+from cutwater.state.rocksdb_database import Database, Tuning
+from cutwater.state.rocksdb_family import Family, after
 from cutwater.state.rocksdb_join import RocksDBJoin
 from cutwater.state.rocksdb_keys import groups_of, stored_keys
 from cutwater.state.rocksdb_panes import RocksDBPanes
+from cutwater.state.rocksdb_rows import RocksDBRowTable
 from cutwater.state.tables import AggregateTable, Column, JoinSide, Merge, Update
 from cutwater.testing.contract_tables import KINDS, Kind
 
@@ -109,10 +112,15 @@ def test_aggregates_that_are_larger_than_the_cache_count_right(tmp_path: Path) -
 
 
 class CountingFamily(Family):
-    """Knows how many rows were written at once, and since it was last asked."""
+    """Knows how many rows were written, and how often something was read."""
 
     most = 0
     written = 0
+    reads = 0
+
+    def get(self, keys: list[bytes]) -> list[bytes | None]:
+        self.reads += 1
+        return super().get(keys)
 
     def write(self, keys: Sequence[bytes], values: Sequence[bytes], deleted: Iterable[bytes] = ()) -> None:
         self.most = max(self.most, len(keys))
@@ -123,7 +131,7 @@ class CountingFamily(Family):
 def test_a_full_cache_of_aggregates_is_written_in_steps_that_go_by_the_batch(tmp_path: Path) -> None:
     family = Database("uid", str(tmp_path / "db"), TUNING).family("n", CountingFamily)
     assert isinstance(family, CountingFamily)
-    table = RocksDBAggregateTable("uid", "n", KEYS, COUNT, 128, family, CacheShare(4 << 20))
+    table = RocksDBAggregateTable("uid", "n", KEYS, COUNT, 128, family, CacheShare(4 << 20), Gate())
     most, total = 0, 0
     for start in range(0, 400_000, 2000):
         counted(table, np.arange(start, start + 2000))
@@ -135,7 +143,7 @@ def test_a_full_cache_of_aggregates_is_written_in_steps_that_go_by_the_batch(tmp
 
 def test_keys_that_are_asked_for_again_stay_in_the_cache(tmp_path: Path) -> None:
     family = Database("uid", str(tmp_path / "db"), TUNING).family("n", CountingFamily)
-    table = RocksDBAggregateTable("uid", "n", KEYS, COUNT, 128, family, CacheShare(1 << 20))
+    table = RocksDBAggregateTable("uid", "n", KEYS, COUNT, 128, family, CacheShare(1 << 20), Gate())
     for start in range(1_000, 101_000, 1000):
         counted(table, np.concatenate([np.arange(1000), np.arange(start, start + 1000)]))
     assert family.get(stored_keys([pa.array(np.arange(1000))], groups_of([pa.array(np.arange(1000))], 1000, 128))) == (
@@ -149,9 +157,9 @@ def test_a_full_cache_of_added_rows_is_written_in_steps(tmp_path: Path, kind: st
     share = CacheShare(1 << 20)
     columns = [(Column("n", pa.int64(), nullable=False), Merge.ADD)]
     side = JoinSide(pa.schema([("k", pa.int64()), ("n", pa.int64())]), ("k",))
-    panes = RocksDBPanes("uid", "n", KEYS, "pane", columns, 128, families[0], share)
-    buckets = RocksDBBuckets("n", side.schema, ["k"], "bucket", 128, families[0], share)
-    join = RocksDBJoin("n", (side, side), "bucket", 128, share, families)
+    panes = RocksDBPanes("uid", "n", KEYS, "pane", columns, 128, families[0], share, Gate())
+    buckets = RocksDBBuckets("n", side.schema, ["k"], "bucket", 128, families[0], share, Gate())
+    join = RocksDBJoin("n", (side, side), "bucket", 128, share, Gate(), families)
     written = []
     for start in range(0, 200_000, 2000):
         keys = pa.array(np.arange(start, start + 2000))
@@ -166,6 +174,29 @@ def test_a_full_cache_of_added_rows_is_written_in_steps(tmp_path: Path, kind: st
     assert written[-1] > 1000
     steps = np.diff(written)
     assert steps.max() <= 3 * 4096
+
+
+def test_values_of_a_batch_that_are_not_cached_are_read_at_once(tmp_path: Path) -> None:
+    family = Database("uid", str(tmp_path / "db"), TUNING).family("n", CountingFamily)
+    assert isinstance(family, CountingFamily)
+    table = RocksDBRowTable("uid", "n", KEYS, pa.int64(), 128, family, CacheShare(1), Gate())
+    for _ in range(2):
+        for key in range(1000):
+            table.put(key, key)
+        table.tend()
+    table.expect(range(2000))
+    assert [table.get(key) for key in range(2000)] == [*range(1000), *[None] * 1000]
+    assert family.reads == 1
+    table.tend()
+    table.expect(range(1000))
+    table.tend()
+    table.expect(range(1000))
+    assert family.reads == 2, "nothing was asked for, so nothing is read ahead any more"
+    assert table.get(5) == 5
+    table.tend()
+    table.expect(range(1000))
+    assert table.get(6) == 6
+    assert family.reads == 4
 
 
 def test_rows_that_are_larger_than_the_cache_take_bounded_memory(tmp_path: Path) -> None:
