@@ -8,11 +8,9 @@ import cutwater as cw
 from tests.rich_pipeline import BACKENDS, RESULTS, Told, difference, pipeline, told, truth
 from tests.spark.workers import completed_checkpoints, kill_worker, wait_until
 
-pytestmark = [
-    pytest.mark.timeout(600),
-    pytest.mark.parametrize("parallelism", [1, 3]),
-    pytest.mark.parametrize("backend", BACKENDS),
-]
+pytestmark = pytest.mark.timeout(600)
+
+WIDTHS = pytest.mark.parametrize("parallelism", [1, 3])
 
 COUNT = 2100
 
@@ -22,7 +20,7 @@ def expected() -> Told:
     return truth(COUNT)
 
 
-def _started(folder: Path, backend: str, parallelism: int, gate: Path | None) -> cw.Job:
+def _started(folder: Path, backend: str, parallelism: int, gate: Path | None, *, restore: str = "auto") -> cw.Job:
     env = cw.Environment(
         parallelism=parallelism,
         checkpointing=cw.Checkpointing("500ms", storage=f"file:{folder / 'checkpoints'}"),
@@ -30,9 +28,11 @@ def _started(folder: Path, backend: str, parallelism: int, gate: Path | None) ->
         restart=cw.fixed_delay(attempts=3, delay="10ms"),
     )
     pipeline(env, COUNT, gate)
-    return env.start("rich")
+    return env.start("rich", restore=restore)
 
 
+@WIDTHS
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_everything_comes_out_right_when_nothing_happens(
     tmp_path: Path, expected: Told, backend: str, parallelism: int
 ) -> None:
@@ -41,6 +41,8 @@ def test_everything_comes_out_right_when_nothing_happens(
     assert difference(told({name: result.rows(name) for name in RESULTS}), expected) == {}
 
 
+@WIDTHS
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_worker_killed_in_the_middle_changes_nothing(
     tmp_path: Path, expected: Told, backend: str, parallelism: int
 ) -> None:
@@ -56,3 +58,18 @@ def test_a_worker_killed_in_the_middle_changes_nothing(
     assert difference(told(rows), expected) == {}
     assert not all(row.at_the_end for row in rows["by_the_clock"]), "no timer of the clock fired"
     assert list(rows["late"]), "no record was late"
+
+
+@pytest.mark.parametrize("backend", [name for name, each in BACKENDS.items() if each.incremental])
+def test_a_wider_job_goes_on_from_what_a_narrow_one_stored_in_increments(
+    tmp_path: Path, expected: Told, backend: str
+) -> None:
+    gate = tmp_path / "gate"
+    narrow = _started(tmp_path, backend, 1, gate)
+    wait_until(lambda: completed_checkpoints(narrow) >= 2, "some checkpoints")
+    narrow.cancel()
+    gate.touch()
+    result = _started(tmp_path, backend, 3, gate, restore="latest").wait("300s")
+    found = told({name: result.rows(name) for name in RESULTS})
+    del found["numbered"]  # by subtask: it depends on how many there are
+    assert difference(found, expected) == {}

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from cutwater.errors import PlanError
 from cutwater.spark.master import Tasks, tasks_of
 
-MANY_WORKERS_A_CORE: Final = 16
-"""Each worker is a process with libraries of its own to set up: a busy core starts about one a second."""
+MANY_WORKERS_A_CORE: Final = 32
+"""Each worker is a process with libraries of its own to set up: a busy core starts about three a second."""
 
 
 def total_slots(spark: SparkSession) -> int:
