@@ -48,9 +48,12 @@ def _failing(seed: int) -> dict[str, Any]:
     return inputs
 
 
-@pytest.mark.parametrize("seed", range(4))
+# Every attempt opens some twenty databases, which takes its time: half as many failures there.
+SEEDS = [(backend, seed) for backend in BACKENDS for seed in range(2 if "rocksdb" in backend else 4)]
+
+
 @pytest.mark.parametrize("parallelism", [1, 3])
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("backend", "seed"), SEEDS)
 def test_failures_change_nothing_wherever_they_come(backend: str, parallelism: int, seed: int) -> None:
     got = _run(backend, parallelism, _failing(seed), seed)
     assert difference(told(got), truth(COUNT)) == {}
