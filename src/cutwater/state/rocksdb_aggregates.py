@@ -6,7 +6,6 @@ are written if they changed. At a cut nothing is written: the snapshot reads the
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,12 @@ from cutwater.flow.arrow import Array
 from cutwater.state.cache_share import CacheShare
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.index_kernels import CHUNK_ROWS
-from cutwater.state.memory_aggregates import FrozenAggregates, MemoryAggregateTable, fits_words
+from cutwater.state.memory_aggregates import MemoryAggregateTable, fits_words
 from cutwater.state.rocksdb_cut import Gate, StoreCut
-from cutwater.state.rocksdb_family import Entry, Family
+from cutwater.state.rocksdb_family import Family
 from cutwater.state.rocksdb_keys import groups_of, key_order, stored_keys, stored_keys_in_order
 from cutwater.state.rocksdb_layout import READ_ROWS, Content, Layout
-from cutwater.state.rocksdb_space import FrozenSpace, Space
+from cutwater.state.rocksdb_space import FrozenRocksDBAggregates, FrozenSpace, Leaving, Space
 from cutwater.state.tables import Column, Rows, Touched, Update
 
 INGESTED_BATCHES = 8
@@ -61,7 +60,7 @@ class RocksDBAggregateTable:
         """The last one, until it is known what became of it."""
         self._young = Space(MemoryAggregateTable(*self._of))
         """Where the loop reads and writes."""
-        self._leaving: _Leaving | None = None
+        self._leaving: Leaving | None = None
         self._tick = 0
         self.key_columns = self._young.table.key_columns
         self.stored_schema = self._young.table.stored_schema
@@ -92,7 +91,7 @@ class RocksDBAggregateTable:
     def read(self, rows: Rows) -> list[Array]:
         return self._young.table.read(rows)
 
-    def freeze(self) -> "FrozenRocksDBAggregates":
+    def freeze(self) -> FrozenRocksDBAggregates:
         spaces = tuple(space.freeze() for space in self._spaces())
         return FrozenRocksDBAggregates(self.name, self.layout, self._family.cut(), spaces)
 
@@ -175,7 +174,7 @@ class RocksDBAggregateTable:
         # Only now: a cut that was given up opens the gate too, and what it had is not in RocksDB.
         self._hear_of_cut()
         if self._leaving is None and self._bytes(self._young) > self._share.bytes * 2 // 3:
-            self._leaving = _Leaving(self._young)
+            self._leaving = Leaving(self._young)
             self._young = Space(MemoryAggregateTable(*self._of))
         steps = 1 + 2 * records // CHUNK_ROWS
         while self._leaving is not None and (
@@ -184,7 +183,7 @@ class RocksDBAggregateTable:
             self._clear_step(self._leaving)
             steps -= 1
 
-    def _clear_step(self, leaving: "_Leaving") -> None:
+    def _clear_step(self, leaving: Leaving) -> None:
         old = leaving.space
         rows = leaving.next_rows()
         batch = leaving.frozen.part(rows.start, rows.stop)
@@ -238,53 +237,6 @@ class RocksDBAggregateTable:
         self._family.write(keys, [values[i] for i in order.tolist()])
 
 
-class _Leaving:
-    """A space that is cleared, one chunk after the other."""
-
-    def __init__(self, space: Space) -> None:
-        self.space = space
-        self.frozen: FrozenAggregates = space.table.freeze()
-        self.cold_until = space.median_tick()
-        self._next = 0
-
-    def next_rows(self) -> range:
-        start = self._next
-        self._next = min(start + CHUNK_ROWS, len(self.space))
-        return range(start, self._next)
-
-    @property
-    def is_over(self) -> bool:
-        return self._next == len(self.space)
-
-
 def _stored_keys_in_order(batch: pa.RecordBatch, width: int) -> "tuple[list[bytes], np.typing.NDArray[np.int64]]":
     *columns, groups = batch.columns
     return stored_keys_in_order(columns[:width], groups.to_numpy())
-
-
-@dataclass(frozen=True, slots=True)
-class FrozenRocksDBAggregates:
-    """Implements ``FrozenTable``: rows that changed from the cache, the others from RocksDB."""
-
-    name: str
-    layout: Layout
-    stored: Iterator[Entry]
-    cached: tuple[FrozenSpace, ...]
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.layout.schema
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        superseded: set[bytes] = set()
-        for space in self.cached:
-            for batch, stored in space.changed():
-                if stored.any():
-                    *columns, groups = batch.filter(pa.array(stored)).columns
-                    superseded.update(stored_keys(columns[: len(self.layout.keys)], groups.to_numpy()))
-                yield batch
-        yield from self.layout.batches(entry for entry in self.stored if entry[0] not in superseded)
-
-    def release(self) -> None:
-        for space in self.cached:
-            space.release()

@@ -43,7 +43,7 @@ class Family:
         self.is_empty = False
 
     def ingest(self, entries: Iterable[tuple[Sequence[bytes], Sequence[bytes]]]) -> None:
-        """Very many keys and values, in the order of the keys: as a file of RocksDB, at a third of what ``write`` costs."""
+        """Very many keys and values, in the order of the keys: as a file of RocksDB, past its write buffer."""
         path = self._new_file()
         try:
             file = rocksdict.SstFileWriter(self._options)

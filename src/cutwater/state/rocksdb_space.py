@@ -8,7 +8,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cutwater.flow.arrow import Array
+from cutwater.state.index_kernels import CHUNK_ROWS
 from cutwater.state.memory_aggregates import FrozenAggregates, MemoryAggregateTable
+from cutwater.state.rocksdb_family import Entry
+from cutwater.state.rocksdb_keys import stored_keys
+from cutwater.state.rocksdb_layout import Layout
 from cutwater.state.tables import Merge, Rows, Touched, Update
 
 Flags = npt.NDArray[np.bool_]
@@ -118,3 +122,50 @@ class FrozenSpace:
 
     def release(self) -> None:
         self.rows.release()
+
+
+class Leaving:
+    """A space that is cleared, one chunk after the other."""
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        self.frozen: FrozenAggregates = space.table.freeze()
+        self.cold_until = space.median_tick()
+        self._next = 0
+
+    def next_rows(self) -> range:
+        start = self._next
+        self._next = min(start + CHUNK_ROWS, len(self.space))
+        return range(start, self._next)
+
+    @property
+    def is_over(self) -> bool:
+        return self._next == len(self.space)
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenRocksDBAggregates:
+    """Implements ``FrozenTable``: rows that changed from the cache, the others from RocksDB."""
+
+    name: str
+    layout: Layout
+    stored: Iterator[Entry]
+    cached: tuple[FrozenSpace, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.layout.schema
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        superseded: set[bytes] = set()
+        for space in self.cached:
+            for batch, stored in space.changed():
+                if stored.any():
+                    *columns, groups = batch.filter(pa.array(stored)).columns
+                    superseded.update(stored_keys(columns[: len(self.layout.keys)], groups.to_numpy()))
+                yield batch
+        yield from self.layout.batches(entry for entry in self.stored if entry[0] not in superseded)
+
+    def release(self) -> None:
+        for space in self.cached:
+            space.release()
