@@ -242,11 +242,16 @@ def decode_metadata(name: str, file: bytes) -> CompletedCheckpoint:
             f"Restore another checkpoint or savepoint."
         )
     value = json.loads(content)
-    if value["format"] == _ONE_FILE_A_TABLE:
-        value = _from_format_before(value)
-    elif value["format"] != FORMAT:
+    found_format = value.get("format")
+    if found_format not in (_ONE_FILE_A_TABLE, FORMAT):
         raise RestoreError(
-            f"{name} has format {value['format']}, this version of Cutwater reads formats {_ONE_FILE_A_TABLE} and {FORMAT}. "
+            f"{name} has format {found_format}, this version of Cutwater reads formats {_ONE_FILE_A_TABLE} and {FORMAT}. "
             f"Restore it with the version that wrote it."
         )
-    return from_json(value)
+    try:
+        return from_json(_from_format_before(value) if found_format == _ONE_FILE_A_TABLE else value)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DamagedCheckpoint(
+            f"{name} is no metadata that Cutwater wrote: {type(error).__name__}: {error}. "
+            f"Restore another checkpoint or savepoint."
+        ) from error

@@ -7,6 +7,7 @@ the schema of the table and no rows; the others have the rows, their integers as
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -37,9 +38,21 @@ _BUFFER_BYTES = 1 << 20
 
 def write_rows(file: WrittenFile, table: TableRows) -> StoredTable:
     """Stream the rows of a table to a new file."""
+    sink = pa.BufferedOutputStream(pa.PythonFile(file, mode="w"), _BUFFER_BYTES)
+    try:
+        rows, first, last = _write_streams(sink, table)
+    except BaseException:
+        # Else Arrow would close it some time later, and tell standard error what went wrong then.
+        with suppress(Exception):
+            sink.close()
+        raise
+    return StoredTable(table.name, (file.stored(),), rows, first, last)
+
+
+def _write_streams(sink: pa.NativeFile, table: TableRows) -> tuple[int, int, int]:
+    """How many rows there are, and their first and last key group."""
     rows, first, last = 0, _NO_GROUP, -1
     column = table.schema.get_field_index(KEY_GROUP_COLUMN)
-    sink = pa.BufferedOutputStream(pa.PythonFile(file, mode="w"), _BUFFER_BYTES)
     writer = pa.ipc.new_stream(sink, table.schema)
     schema = None
     for batch in map(narrowed, table.batches()):
@@ -56,9 +69,7 @@ def write_rows(file: WrittenFile, table: TableRows) -> StoredTable:
             first, last = min(first, int(groups.min())), max(last, int(groups.max()))
     writer.close()
     sink.flush()
-    if last < first:  # the empty range says: no key groups
-        first, last = 0, -1
-    return StoredTable(table.name, (file.stored(),), rows, first, last)
+    return (rows, first, last) if last >= first else (rows, 0, -1)  # the empty range says: no key groups
 
 
 class RestoredTables:

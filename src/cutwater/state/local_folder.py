@@ -7,6 +7,8 @@ import uuid
 import weakref
 from pathlib import Path
 
+from cutwater.errors import StorageError
+
 _LOCK = ".lock"
 
 
@@ -15,7 +17,13 @@ class LocalFolder:
     no owner any more, however that one ended, and is swept when the next folder is made."""
 
     def __init__(self, parent: str) -> None:
-        Path(parent).mkdir(parents=True, exist_ok=True)
+        try:
+            Path(parent).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"{parent}: no folder can be made here for local state: {error.strerror}. Name others with "
+                f"RocksDB(local_directories=[...])."
+            ) from error
         sweep(parent)
         self.path = os.path.join(parent, uuid.uuid4().hex)
         self._close = weakref.finalize(self, _remove, self.path, _locked(self.path + _LOCK))

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 COMPRESSIONS = ("none", "snappy", "lz4", "zstd")
 FOLDER = "cutwater-rocksdb"
+LARGEST = 1 << 50
+"""More bytes than any of these settings can mean."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +42,10 @@ class RocksDB:
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"RocksDB({name}={getattr(self, name)!r}): must be True or False.")
         for name in ("cache", "write_buffer", "block_cache"):
-            object.__setattr__(self, name, parse_byte_size(name, getattr(self, name)))
+            size = parse_byte_size(name, getattr(self, name))
+            if size > LARGEST:
+                raise ConfigError(f"RocksDB({name}={getattr(self, name)!r}): at most {LARGEST >> 40} TB are allowed.")
+            object.__setattr__(self, name, size)
         if self.compression not in COMPRESSIONS:
             allowed = ", ".join(map(repr, COMPRESSIONS))
             raise ConfigError(f"RocksDB(compression={self.compression!r}): allowed are {allowed}.")
@@ -68,7 +73,7 @@ def _directories(given: object) -> tuple[str, ...] | None:
     if given is None:
         return None
     is_list = isinstance(given, Sequence) and not isinstance(given, str | bytes) and len(given) > 0
-    if not is_list or not all(isinstance(path, str) and os.path.isabs(path) for path in given):  # type: ignore[attr-defined]
+    if not is_list or not all(isinstance(path, str) and os.path.isabs(path) and "\0" not in path for path in given):  # type: ignore[attr-defined]
         raise ConfigError(
             f"RocksDB(local_directories={given!r}): a list of absolute paths is needed, as ['/disk1/state', '/disk2/state']; "
             "leave it out for the folder for temporary files."

@@ -130,8 +130,10 @@ class RocksDBRowTable(LayeredRows):
             self._expected = {}
         if len(self._top) * self._entry_bytes > self._share.bytes / 2:
             self._seal()
+        # In this order: a cut that ends in between has been heard of before anything of it is written.
+        may_write = not self._gate.is_shut
         self._hear_of_cut()
-        while self._below and (self._clean or not self._gate.is_shut):
+        while self._below and (self._clean or may_write):
             self._write_step()
             if sum(map(len, self._below)) * self._entry_bytes <= self._share.bytes:
                 return

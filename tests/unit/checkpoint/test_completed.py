@@ -64,6 +64,13 @@ def test_a_format_of_another_version_is_refused_by_name() -> None:
         decode_metadata("m", file)
 
 
+@pytest.mark.parametrize("content", [b'{"format":3}', b'{"format":3,"id":"x"}', b'{"format":2}'])
+def test_what_lacks_something_is_damaged(content: bytes) -> None:
+    file = b'{"sha256": "' + hashlib.sha256(content).hexdigest().encode() + b'", "checkpoint": ' + content + b"}\n"
+    with pytest.raises(DamagedCheckpoint, match="m is no metadata that Cutwater wrote"):
+        decode_metadata("m", file)
+
+
 def test_what_a_subtask_acknowledges_survives_json() -> None:
     for snapshot in SNAPSHOTS:
         assert snapshot_from_json(json.loads(json.dumps(snapshot_to_json(snapshot)))) == snapshot

@@ -22,6 +22,7 @@ from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
 from cutwater.flow.key_groups import KeyGroupRange, key_group_range
 from cutwater.state.backend import KeyedStateStore, StateBackend
 from cutwater.state.frozen import FrozenTable
+from cutwater.state.rocksdb_cut import Gate
 from cutwater.state.stored import Form, StoredTable
 from cutwater.state.tables import Column, Merge, Update
 from cutwater.testing.contract_tables import KINDS, Kind
@@ -332,3 +333,27 @@ def test_accumulators_in_another_order_are_restored_by_name_and_other_types_refu
     with pytest.raises(RestoreError, match="restored state n was never declared"):
         store.freeze(CheckpointId(9))
     store.close()
+
+
+def test_a_cut_that_ends_while_the_loop_looks_at_the_gate_is_heard_of_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(tmp_path)
+    store = job.open()
+    table = store.rows("s", KEYS, pa.int64())
+    for key in range(10):
+        table.put(key, key)
+    frozen = job.freeze(store)
+    looked = Gate.is_shut
+    assert isinstance(looked, property) and looked.fget is not None
+    look, waiting = looked.fget, [frozen]
+
+    def ends_meanwhile(gate: Gate) -> Any:
+        if waiting:
+            job.store(waiting.pop())
+        return look(gate)
+
+    monkeypatch.setattr(Gate, "is_shut", property(ends_meanwhile))
+    for _ in range(3):
+        store.tend()
+    assert [table.get(key) for key in range(10)] == list(range(10))

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 import cutwater as cw
+from cutwater.errors import StorageError
+from cutwater.flow.key_groups import KeyGroupRange
 
 
 @pytest.mark.parametrize(
@@ -15,6 +17,8 @@ import cutwater as cw
         ({"cache": "much"}, "cache='much' is not a byte size"),
         ({"write_buffer": 0}, "write_buffer=0"),
         ({"block_cache": None}, "block_cache=None"),
+        ({"write_buffer": 2**70}, "write_buffer=1180591620717411303424.*at most 1024 TB"),
+        ({"local_directories": ["/a\0b"]}, "absolute paths"),
         ({"compression": "gzip"}, "compression='gzip'.*'none', 'snappy', 'lz4', 'zstd'"),
         ({"local_directories": "/disk"}, "local_directories='/disk'.*list of absolute paths"),
         ({"local_directories": ["disk"]}, "absolute paths"),
@@ -29,3 +33,8 @@ def test_a_wrong_setting_is_refused_at_the_call(settings: dict[str, Any], says: 
 def test_an_environment_takes_it() -> None:
     backend = cw.RocksDB(cache="1MB", compression="zstd", local_directories=["/a", "/b"])
     assert cw.Environment(checkpointing=None, state_backend=backend).state_backend == backend
+
+
+def test_a_place_where_no_folder_can_be_made_is_named() -> None:
+    with pytest.raises(StorageError, match=r"/proc/1/cutwater-rocksdb: no folder.*local_directories"):
+        cw.RocksDB(local_directories=["/proc/1"]).open("uid", KeyGroupRange(0, 127), 128)
