@@ -55,8 +55,7 @@ class TableWriter:
         """``base``: the same state in the confirmed checkpoint that this one may build on. Beside the table come the
         attachments that carry its new files, if no storage does."""
         if isinstance(table, StoresItself):
-            # The driver's memory would hold the base too, and what grows with each increment soon outgrows the limit.
-            usable = base if base is not None and base.is_shared and self._limit is None else None
+            usable = base if base is not None and base.is_shared else None
             stored = table.store(SharedPlace(self, checkpoint, uid, table.name, usable))
         else:
             name = self._files.own(checkpoint, uid, table.name)

@@ -304,16 +304,6 @@ def test_files_that_may_be_deleted_with_their_checkpoint_are_not_built_on(storag
     assert [file.file for file in stored.files] == ["job/shared/2+v+0+a1+u+n.arrow"]
 
 
-def test_the_drivers_memory_gets_all_of_it_each_time() -> None:
-    writer = TableWriter(None, JobLayout("job").files_of(SubtaskId("v", 0), Attempt(1)), limit=2_000)
-    stored: StoredTable | None = None
-    for number in range(1, 20):  # as increments they would soon be more than the limit
-        stored, attachments = writer.write(
-            CheckpointId(number), "u", Increment("n", SCHEMA, keyed([1])._batches), stored
-        )
-        assert (len(stored.files), len(attachments)) == (1, 1)
-
-
 def test_a_local_file_is_copied_and_fetched_under_its_own_name(storage: CheckpointStorage, tmp_path: Path) -> None:
     (tmp_path / "local").write_bytes(b"x" * 3_000_000)
 
