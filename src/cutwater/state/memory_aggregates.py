@@ -75,6 +75,7 @@ class MemoryAggregateTable:
                 self._width += CELL_WORDS
             elif c not in self._word_of:
                 self._objects[c] = ObjectColumn(column)
+        self._form = RowForm(self._columns, self._width, self._word_of, self._texts)
         self._words = AddressedChunks(self._width, words_behind=1)
         self._undo = UndoLog(self._width)
         self._snapshots = Snapshots()
@@ -132,9 +133,8 @@ class MemoryAggregateTable:
         shared = np.empty(COPIED_CHUNKS, np.int64)
         for chunk in shared[: ak.claim(rows, self._written, latest, self._snapshots.epoch, shared)].tolist():
             self._words.replace(chunk)
-        self._undo.save(
-            rows, self._words.addresses, self._written, latest, self._snapshots.epoch, self._frozen_rows
-        )  # fmt: skip
+        epoch = self._snapshots.epoch
+        self._undo.save(rows, self._words.addresses, self._written, latest, epoch, self._frozen_rows)
         return True
 
     def read(self, rows: Rows) -> list[Array]:
@@ -149,10 +149,6 @@ class MemoryAggregateTable:
             self.name, self.stored_schema, self._form, self._index.freeze(), words, objects, self._max_parallelism,
             self._snapshots, epoch, self._words,
         )  # fmt: skip
-
-    @property
-    def _form(self) -> "RowForm":
-        return RowForm(self._columns, self._width, self._word_of, self._texts)
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Put rows back as a frozen table gave them."""

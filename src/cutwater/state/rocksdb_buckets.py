@@ -7,14 +7,13 @@ import pyarrow as pa
 
 from cutwater.flow.partitioning import by_number
 from cutwater.state.cache_share import CacheShare
-from cutwater.state.frozen import FrozenTable
 from cutwater.state.memory_buckets import MemoryBuckets
 from cutwater.state.rocksdb_cut import Gate
 from cutwater.state.rocksdb_family import Family
 from cutwater.state.rocksdb_frozen import TableInParts
 from cutwater.state.rocksdb_keys import numbered, prefix_of
 from cutwater.state.rocksdb_layout import Content, Layout, batch_of, message_of
-from cutwater.state.rocksdb_parts import Part, Parts
+from cutwater.state.rocksdb_parts import Part, Parts, put_in_steps
 
 STEP_ROWS = 32_768
 """Whole batches are written: more of them at once than of single rows."""
@@ -77,15 +76,10 @@ class RocksDBBuckets(TableInParts):
                 yield batch_of(value, self._schema)
 
     def _write(self, part: Part[MemoryBuckets]) -> Iterator[None]:
-        return self._steps(part, part.memory.freeze())
+        def put(bucket: int, batch: pa.RecordBatch) -> None:
+            self._put(bucket, batch, part)
 
-    def _steps(self, part: Part[MemoryBuckets], frozen: FrozenTable) -> Iterator[None]:
-        for whole in frozen.batches():
-            bucket = whole.column(len(self._schema))[0].as_py()
-            for start in range(0, whole.num_rows, STEP_ROWS):
-                if part.needs(bucket):
-                    self._put(bucket, whole.slice(start, STEP_ROWS), part)
-                yield
+        return put_in_steps(part, part.memory.freeze().batches(), len(self._schema), STEP_ROWS, put)
 
     def _put(self, bucket: int, batch: pa.RecordBatch, part: Part[MemoryBuckets]) -> None:
         groups = batch.column(len(self._schema) + 1).to_numpy()

@@ -11,14 +11,13 @@ from cutwater.flow.event_time import Times
 from cutwater.flow.partitioning import by_number
 from cutwater.state.appended_rows import no_rows
 from cutwater.state.cache_share import CacheShare
-from cutwater.state.frozen import FrozenTable
 from cutwater.state.memory_join import MemoryJoin, MemoryJoinSide
 from cutwater.state.rocksdb_cut import Gate
 from cutwater.state.rocksdb_family import Family
 from cutwater.state.rocksdb_frozen import TableInParts
 from cutwater.state.rocksdb_keys import groups_of, numbered, stored_keys, stored_keys_in_order
 from cutwater.state.rocksdb_layout import Content, Layout
-from cutwater.state.rocksdb_parts import STEP_ROWS, Part, Parts
+from cutwater.state.rocksdb_parts import STEP_ROWS, Part, Parts, put_in_steps
 from cutwater.state.tables import JoinSide
 
 
@@ -108,18 +107,14 @@ class RocksDBJoinSide(TableInParts):
         return asked, rows.take(pa.array([row for place in found for row in place], pa.int64()))
 
     def write(self, part: Part[MemoryJoin]) -> Iterator[None]:
-        return self._steps(part, self._as_table(part.memory).freeze())
+        def put(bucket: int, batch: pa.RecordBatch) -> None:
+            self._put(bucket, batch, part)
+
+        frozen = self._as_table(part.memory).freeze()
+        return put_in_steps(part, frozen.batches(), len(self._schema), STEP_ROWS, put)
 
     def _as_table(self, memory: MemoryJoin) -> MemoryJoinSide:
         return MemoryJoinSide(memory, self._side, self.name)
-
-    def _steps(self, part: Part[MemoryJoin], frozen: FrozenTable) -> Iterator[None]:
-        for whole in frozen.batches():
-            bucket = whole.column(len(self._schema))[0].as_py()
-            for start in range(0, whole.num_rows, STEP_ROWS):
-                if part.needs(bucket):
-                    self._put(bucket, whole.slice(start, STEP_ROWS), part)
-                yield
 
     def _put(self, bucket: int, batch: pa.RecordBatch, part: Part[MemoryJoin]) -> None:
         *columns, buckets, groups = batch.columns

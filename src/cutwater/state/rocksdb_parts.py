@@ -6,10 +6,11 @@ that are not visible yet are left out by whoever reads. Parts are written, and b
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from cutwater.state.cache_share import CacheShare
 from cutwater.state.rocksdb_cut import Gate
@@ -202,6 +203,23 @@ class Parts(Generic[M]):
             for namespace, groups in written.items():
                 if namespace not in part.dropped:
                     known.setdefault(namespace, set()).update(groups)
+
+
+def put_in_steps(
+    part: Part[M],
+    batches: Iterable[pa.RecordBatch],
+    bucket_at: int,
+    rows: int,
+    put: Callable[[int, pa.RecordBatch], None],
+) -> Iterator[None]:
+    """``put`` gets so many rows at a time, unless their bucket was dropped meanwhile. Each batch is of one bucket, which its
+    column ``bucket_at`` tells."""
+    for whole in batches:
+        bucket = whole.column(bucket_at)[0].as_py()
+        for start in range(0, whole.num_rows, rows):
+            if part.needs(bucket):
+                put(bucket, whole.slice(start, rows))
+            yield
 
 
 def _finish(leaving: "Part[M] | Drop") -> Callable[[], None]:

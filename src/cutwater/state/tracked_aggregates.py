@@ -41,7 +41,7 @@ class TrackedAggregateTable(MemoryAggregateTable):
         self.stamp += 1
         return at
 
-    def changes(self, since: AggregatesMark, frozen: FrozenTable) -> TableRows | None:
+    def changes(self, since: AggregatesMark, frozen: FrozenTable) -> TableRows:
         assert isinstance(frozen, FrozenAggregates)
         schema = with_header(frozen.schema, Header(identity=self.key_columns))
         return ChangedAggregates(frozen, schema, since.stamp, since.rows)

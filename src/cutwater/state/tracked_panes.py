@@ -53,7 +53,7 @@ class TrackedPanes(MemoryPanes):
         self._stamp += 1
         return at
 
-    def changes(self, since: PanesMark, frozen: FrozenTable) -> TableRows | None:
+    def changes(self, since: PanesMark, frozen: FrozenTable) -> TableRows:
         assert isinstance(frozen, FrozenPanes)
         there = self._serials()
         dropped = sorted(pane for pane, serial in since.serials.items() if there.get(pane) != serial)
