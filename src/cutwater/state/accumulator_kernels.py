@@ -105,12 +105,11 @@ def update(
     return -1
 
 
-@kernel("uint64(ro(int32), ro(int64), int64, rw(int64), rw(uint64))")
-def read(rows: Rows, chunks: Words, width: int, out: Words, seen: npt.NDArray[np.uint64]) -> np.uint64:
-    """Copy the rows' words into ``out``, column after column, and their null bits; returns the bits that all rows have."""
+@kernel("void(ro(int32), ro(int64), int64, rw(int64), rw(uint64))")
+def read(rows: Rows, chunks: Words, width: int, out: Words, seen: npt.NDArray[np.uint64]) -> None:
+    """Copy the rows' words into ``out``, column after column, and their null bits."""
     n = len(rows)
     stride = width * 8
-    common = ~np.uint64(0)
     for i in range(n):
         if i + AHEAD < n:
             later = np.int64(rows[i + AHEAD])
@@ -118,48 +117,31 @@ def read(rows: Rows, chunks: Words, width: int, out: Words, seen: npt.NDArray[np
         row = np.int64(rows[i])
         base = chunks[row >> CHUNK_BITS] + (row & (CHUNK_ROWS - 1)) * stride
         seen[i] = load_word(base)
-        common &= seen[i]
         for c in range(width - HEAD_WORDS):
             out[c * n + i] = load_int(base + HEAD_BYTES + c * 8)
-    return common
 
 
-@kernel("uint64(int64, ro(int64), int64, rw(int64), rw(uint64))")
-def read_run(first: int, chunks: Words, width: int, out: Words, seen: npt.NDArray[np.uint64]) -> np.uint64:
-    """``read`` of as many rows as ``seen`` has room for, one behind the other: a snapshot reads all of them."""
+@kernel("void(ro(int64), int64, rw(int64), rw(uint64))")
+def read_run(chunks: Words, width: int, out: Words, seen: npt.NDArray[np.uint64]) -> None:
+    """``read`` of as many rows as ``seen`` has room for, from the first of ``chunks`` on: a snapshot reads all of them."""
     n = len(seen)
     stride = width * 8
-    common = ~np.uint64(0)
-    done = 0
-    while done < n:
-        row = first + done
-        at = row & (CHUNK_ROWS - 1)
-        base = chunks[row >> CHUNK_BITS] + at * stride
-        run = min(n - done, CHUNK_ROWS - at)
+    for done in range(0, n, CHUNK_ROWS):
+        base = chunks[done >> CHUNK_BITS]
+        run = min(n - done, CHUNK_ROWS)
         for i in range(run):
-            bits = load_word(base + i * stride)
-            seen[done + i] = bits
-            common &= bits
+            seen[done + i] = load_word(base + i * stride)
         for c in range(width - HEAD_WORDS):
             column = c * n + done
             for i in range(run):
                 out[column + i] = load_int(base + i * stride + HEAD_BYTES + c * 8)
-        done += run
-    return common
 
 
-@kernel("int64(ro(int64), int64, int64, int64, rw(int32))")
-def changed(chunks: Words, width: int, known: int, since: int, out: Rows) -> int:
-    """Of as many rows as ``out`` has room for, list those with a stamp above ``since``, and all from ``known`` on, which are
-    new; returns how many."""
-    stride = width * 8
-    count = 0
+@kernel("void(ro(int64), int64, rw(int64))")
+def stamps(chunks: Words, width: int, out: Words) -> None:
+    """The stamps of as many rows as ``out`` has room for, from the first of ``chunks`` on."""
     for row in range(len(out)):
-        at = chunks[row >> CHUNK_BITS] + (row & (CHUNK_ROWS - 1)) * stride
-        if row >= known or (load_int(at + 8) & STAMP_BITS) > since:
-            out[count] = row
-            count += 1
-    return count
+        out[row] = load_int(chunks[row >> CHUNK_BITS] + (row & (CHUNK_ROWS - 1)) * width * 8 + 8) & STAMP_BITS
 
 
 @kernel("int64(ro(int32), rw(int64), int64, int64, rw(int64))")
@@ -228,16 +210,34 @@ def clear_heads(chunks: Words, width: int) -> None:
         store_int(chunks[c] + CHUNK_ROWS * width * 8, 0)
 
 
-@kernel("void(ro(int64), ro(int64), int64, ro(int64))")
-def undo(copies: Words, chunks: Words, width: int, until: Words) -> None:
-    """Put back into the ``copies`` of ``chunks`` what the log has of their rows since its newest entries were ``until``."""
-    stride = width * 8
+@kernel("void(ro(int64), int64, ro(int64), ro(int32), rw(int64), rw(uint64))")
+def undo(chunks: Words, width: int, until: Words, places: Rows, out: Words, seen: npt.NDArray[np.uint64]) -> None:
+    """Put back into what was read of ``chunks`` what the log has of their rows since its newest entries were ``until``.
+    ``places``: where each row stands in what was read, -1 where it does not."""
+    n = len(seen)
     fence()
-    for c in range(len(copies)):
-        entry = load_int(chunks[c] + CHUNK_ROWS * stride)
+    for c in range(len(chunks)):
+        entry = load_int(chunks[c] + CHUNK_ROWS * width * 8)
         while entry != until[c]:
-            row = copies[c] + load_int(entry + 8) * stride
+            row = (c << CHUNK_BITS) + load_int(entry + 8)
             # From the newest to the oldest: what a row was like first stays.
-            for w in range(width):
-                store_word(row + w * 8, load_word(entry + ENTRY_HEAD_BYTES + w * 8))
+            if row < len(places) and places[row] >= 0:
+                place = np.int64(places[row])
+                words = entry + ENTRY_HEAD_BYTES
+                seen[place] = load_word(words)
+                for w in range(width - HEAD_WORDS):
+                    out[w * n + place] = load_int(words + HEAD_BYTES + w * 8)
+            entry = load_int(entry)
+
+
+@kernel("void(ro(int64), int64, ro(int64), rw(int64))")
+def undo_stamps(chunks: Words, width: int, until: Words, out: Words) -> None:
+    """``undo`` of what ``stamps`` read."""
+    fence()
+    for c in range(len(chunks)):
+        entry = load_int(chunks[c] + CHUNK_ROWS * width * 8)
+        while entry != until[c]:
+            row = (c << CHUNK_BITS) + load_int(entry + 8)
+            if row < len(out):
+                out[row] = load_int(entry + ENTRY_HEAD_BYTES + 8) & STAMP_BITS
             entry = load_int(entry)

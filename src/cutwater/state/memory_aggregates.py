@@ -21,7 +21,7 @@ from cutwater.state.snapshots import Snapshots
 from cutwater.state.tables import Column, Merge, Rows, Touched, Update
 from cutwater.state.text_column import TextColumn
 from cutwater.state.text_kernels import CELL_WORDS
-from cutwater.state.undo_log import FrozenChunks, UndoLog
+from cutwater.state.undo_log import FrozenChunks, RowWords, UndoLog
 
 FROZEN_BATCH_ROWS = 16 * CHUNK_ROWS
 COPIED_CHUNKS = 64
@@ -138,12 +138,14 @@ class MemoryAggregateTable:
         return True
 
     def read(self, rows: Rows) -> list[Array]:
-        return _read(rows, self._form, self._words.addresses, {c: o.read for c, o in self._objects.items()}, rows)
+        read = RowWords.room(len(rows), self._width)
+        ak.read(rows, self._words.addresses, self._width, read.words, read.seen)
+        return _columns(read, self._form, {c: o.read for c, o in self._objects.items()}, rows)
 
     def freeze(self) -> "FrozenAggregates":
         epoch = self._snapshots.freeze()
         self._frozen_rows = len(self)
-        words = FrozenChunks(tuple(self._words.arrays), self._words.addresses.copy(), self._width, self._undo)
+        words = FrozenChunks(tuple(self._words.arrays), self._words.addresses, self._width, self._undo)
         objects = {c: column.freeze() for c, column in self._objects.items()}
         return FrozenAggregates(
             self.name, self.stored_schema, self._form, self._index.freeze(), words, objects, self._max_parallelism,
@@ -202,34 +204,24 @@ class RowForm:
     texts: Mapping[int, TextColumn]
 
 
-def _read(
-    rows: Rows | range, form: RowForm, chunks: Words, objects: Mapping[int, Callable[[Rows], Array]], numbers: Rows
+def _columns(
+    rows: RowWords, form: RowForm, objects: Mapping[int, Callable[[Rows], Array]], numbers: Rows
 ) -> list[Array]:
-    """The accumulators of ``rows`` as columns; ``chunks`` are the addresses of the words. Objects know rows by ``numbers``."""
-    count = len(rows)
-    words = np.empty(count * (form.width - ak.HEAD_WORDS), np.int64)
-    seen = np.empty(count, np.uint64)
-    if isinstance(rows, range):
-        common = int(ak.read_run(rows.start, chunks, form.width, words, seen))
-    else:
-        common = int(ak.read(rows, chunks, form.width, words, seen))
-
-    def word(number: int) -> Words:
-        return words[number * count : (number + 1) * count]
-
+    """The accumulators of ``rows``. Objects know them by ``numbers``."""
+    common = int(np.bitwise_and.reduce(rows.seen))
     read = []
     for c, column in enumerate(form.columns):
         if c in objects:
             read.append(objects[c](numbers))
         elif c in form.texts:
             cell = form.texts[c].word - ak.HEAD_WORDS
-            read.append(form.texts[c].texts(word(cell), word(cell + 1)))
+            read.append(form.texts[c].texts(rows.column(cell), rows.column(cell + 1)))
         else:
             bit = form.word_of[c]
             valid = None
             if column.nullable and not common >> bit & 1:
-                valid = (seen & np.uint64(1 << bit)) != 0
-            read.append(array_of_words(word(bit), column.type, valid))
+                valid = (rows.seen & np.uint64(1 << bit)) != 0
+            read.append(array_of_words(rows.column(bit), column.type, valid))
     return read
 
 
@@ -255,8 +247,7 @@ class FrozenAggregates:
     def part(self, start: int, stop: int) -> pa.RecordBatch:
         """Rows ``start`` to ``stop``, where ``start`` begins a chunk."""
         keys, groups = self.keys.part(start, stop, self.max_parallelism)
-        _memory, chunks = self.words.copies(start // CHUNK_ROWS, (stop - 1) // CHUNK_ROWS)
-        values = self._values(range(stop - start), chunks, np.arange(start, stop, dtype=np.int32))
+        values = self._values(self.words.read(start, stop), np.arange(start, stop, dtype=np.int32))
         return pa.RecordBatch.from_arrays([*keys, *values, groups], schema=self.schema)
 
     def changed(self, since: int, known: int) -> Iterator[pa.RecordBatch]:
@@ -264,19 +255,20 @@ class FrozenAggregates:
         waiting: list[pa.RecordBatch] = []
         for start in range(0, self.keys.rows, FROZEN_BATCH_ROWS):
             stop = min(start + FROZEN_BATCH_ROWS, self.keys.rows)
-            _memory, chunks = self.words.copies(start // CHUNK_ROWS, (stop - 1) // CHUNK_ROWS)
-            out = np.empty(stop - start, np.int32)
-            rows = out[: ak.changed(chunks, self.form.width, known - start, since, out)]
+            is_changed = self.words.stamps(start, stop) > since
+            is_changed[max(0, known - start) :] = True
+            rows = np.flatnonzero(is_changed).astype(np.int32)
             if len(rows):
-                keys, groups = self.keys.some(rows + np.int32(start), self.max_parallelism)
-                values = self._values(rows, chunks, rows + np.int32(start))
+                numbers = rows + np.int32(start)
+                keys, groups = self.keys.some(numbers, self.max_parallelism)
+                values = self._values(self.words.read_some(start, stop, rows), numbers)
                 waiting.append(pa.RecordBatch.from_arrays([*keys, *values, groups], schema=self.schema))
             if waiting and (sum(batch.num_rows for batch in waiting) >= FROZEN_BATCH_ROWS or stop == self.keys.rows):
                 yield pa.concat_batches(waiting)  # type: ignore[attr-defined]  # the stubs lack it
                 waiting = []
 
-    def _values(self, rows: Rows | range, chunks: Words, numbers: Rows) -> list[Array]:
-        return _read(rows, self.form, chunks, {c: column.read for c, column in self.objects.items()}, numbers)
+    def _values(self, rows: RowWords, numbers: Rows) -> list[Array]:
+        return _columns(rows, self.form, {c: column.read for c, column in self.objects.items()}, numbers)
 
     def release(self) -> None:
         for column in self.objects.values():

@@ -2,14 +2,17 @@
 
 The loop copies chunks that a snapshot sees before it writes to them, but only so many with each batch: in a large table the first
 batch behind a cut touches nearly all of them. In the others it writes to the only copy there is. Before it does so for the first
-time since the freeze, the row goes into the log; a reader copies a chunk and then puts the rows back that the log has. Whatever
-the loop changed by then, the log had before: so no row that a reader gets was ever changed under its eyes.
+time since the freeze, the row goes into the log; a reader reads rows and then puts those back that the log has. Whatever the loop
+changed by then, the log had before: so no row that a reader gets was ever changed under its eyes.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from cutwater.state import accumulator_kernels as ak
+from cutwater.state.index_kernels import CHUNK_ROWS
 from cutwater.state.pointers import address
 from cutwater.state.tables import Rows
 
@@ -49,23 +52,61 @@ class UndoLog:
         self._state[:] = 0
 
 
+@dataclass(frozen=True, slots=True)
+class RowWords:
+    """The words of some rows, column after column."""
+
+    words: Words
+    seen: npt.NDArray[np.uint64]
+    """Of each row a bit for each column that is not null."""
+
+    @classmethod
+    def room(cls, rows: int, width: int) -> "RowWords":
+        return cls(np.empty(rows * (width - ak.HEAD_WORDS), np.int64), np.empty(rows, np.uint64))
+
+    def column(self, number: int) -> Words:
+        rows = len(self.seen)
+        return self.words[number * rows : (number + 1) * rows]
+
+
 class FrozenChunks:
     """The chunks as they were when this was made, for another thread. Keeps alive what it reads."""
 
     def __init__(self, arrays: tuple[Words, ...], addresses: Words, width: int, log: UndoLog) -> None:
         self.arrays = arrays
-        self._addresses = addresses
+        self._addresses = addresses[: len(arrays)].copy()
         self._width = width
         self._log = log
         self._heads = np.empty(len(arrays), np.int64)
-        ak.heads(addresses[: len(arrays)], width, self._heads)
+        ak.heads(self._addresses, width, self._heads)
 
-    def copies(self, first: int, last: int) -> tuple[Words, npt.NDArray[np.int64]]:
-        """Chunks ``first`` to ``last``: their memory, to be kept as long as the addresses are used, and the addresses."""
-        chunks = self.arrays[first : last + 1]
-        copies = np.empty((len(chunks), len(chunks[0])), np.int64)
-        for copy, chunk in zip(copies, chunks, strict=True):
-            np.copyto(copy, chunk)
-        to = address(copies) + copies.strides[0] * np.arange(len(chunks), dtype=np.int64)
-        ak.undo(to, self._addresses[first : last + 1], self._width, self._heads[first : last + 1])
-        return copies, to
+    def read(self, start: int, stop: int) -> RowWords:
+        """Rows ``start``, which begins a chunk, to ``stop``."""
+        chunks, heads = self._between(start, stop)
+        read = RowWords.room(stop - start, self._width)
+        ak.read_run(chunks, self._width, read.words, read.seen)
+        places = np.arange(stop - start, dtype=np.int32)
+        ak.undo(chunks, self._width, heads, places, read.words, read.seen)
+        return read
+
+    def read_some(self, start: int, stop: int, rows: Rows) -> RowWords:
+        """Those of ``read`` that ``rows`` lists, counted from ``start``."""
+        chunks, heads = self._between(start, stop)
+        read = RowWords.room(len(rows), self._width)
+        ak.read(rows, chunks, self._width, read.words, read.seen)
+        places = np.full(stop - start, -1, np.int32)
+        places[rows] = np.arange(len(rows), dtype=np.int32)
+        ak.undo(chunks, self._width, heads, places, read.words, read.seen)
+        return read
+
+    def stamps(self, start: int, stop: int) -> Words:
+        """When rows ``start``, which begins a chunk, to ``stop`` were last written."""
+        chunks, heads = self._between(start, stop)
+        stamps = np.empty(stop - start, np.int64)
+        ak.stamps(chunks, self._width, stamps)
+        ak.undo_stamps(chunks, self._width, heads, stamps)
+        return stamps
+
+    def _between(self, start: int, stop: int) -> tuple[Words, Words]:
+        chunks = slice(start // CHUNK_ROWS, (stop - 1) // CHUNK_ROWS + 1)
+        return self._addresses[chunks], self._heads[chunks]
