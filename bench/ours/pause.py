@@ -22,6 +22,7 @@ from bench.ours.session import (
     arguments,
     cost_percent,
     environment,
+    notes_folder,
     scratch_folder,
     session,
     spread_over_keys,
@@ -104,16 +105,16 @@ def main() -> None:
     parser.add_argument("--stop-the-world", action="store_true")
     wanted = parser.parse_args()
     wanted.checkpoints = "1h"  # they are asked for
-    with session() as spark, scratch_folder() as folder:
+    with session() as spark, scratch_folder() as folder, notes_folder() as notes:
         env = environment(spark, wanted, folder)
-        totals(env, wanted.keys, folder)
+        totals(env, wanted.keys, notes)
         job = env.start("pause", restore="fresh")
         job.trigger_checkpoint()  # when all have started
         run_window(job, wanted.warm_up, checkpoints=True)
         windows = [run_window(job, wanted.window, checkpoints=each) for each in alternating(wanted.pairs)]
         job.cancel()
         job.wait()
-        logs = [np.frombuffer(path.read_bytes(), np.int64).reshape(-1, 2) for path in sorted(folder.glob("*.batches"))]
+        logs = [np.frombuffer(path.read_bytes(), np.int64).reshape(-1, 2) for path in sorted(notes.glob("*.batches"))]
     with_checkpoints = [window for window in windows if window.checkpoints]
     without = [window for window in windows if not window.checkpoints]
     rates = {window: window.rows(logs) / (window.ended - window.began) * 1e6 for window in windows}

@@ -1,10 +1,11 @@
 """What every workload of ours needs: a warm local session and a folder for checkpoints."""
 
 import argparse
+import os
 import statistics
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import polars as pl
@@ -12,6 +13,8 @@ from pyspark.sql import SparkSession
 
 import cutwater as cw
 from cutwater.spark.session import quiet_logging
+
+_IN_MEMORY = "/dev/shm"
 
 PRIME = 2654435761
 """Spreads a sequence over the keys; prime to every power of ten, so that each key is hit equally often."""
@@ -30,9 +33,15 @@ def session(slots: int = 16) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def scratch_folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="cutwater-bench-") as folder:
+def scratch_folder(parent: str | None = None) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="cutwater-bench-", dir=parent) as folder:
         yield Path(folder)
+
+
+def notes_folder() -> AbstractContextManager[Path]:
+    """For what subtasks note down while they run: in memory, where the system has a folder there. On the disk of the
+    checkpoints a write waits while the file system makes a checkpoint durable: the instrument would stop what it measures."""
+    return scratch_folder(_IN_MEMORY if os.path.isdir(_IN_MEMORY) else None)
 
 
 BACKENDS: Mapping[str, cw.StateBackend] = {

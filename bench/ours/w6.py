@@ -11,7 +11,7 @@ import polars as pl
 
 import cutwater as cw
 from bench.ours.arrivals import ArrivalLog, now_us, read_arrivals
-from bench.ours.session import arguments, environment, scratch_folder, session, spread_over_keys, variant
+from bench.ours.session import arguments, environment, notes_folder, scratch_folder, session, spread_over_keys, variant
 from bench.peers.measure import emit
 
 
@@ -34,11 +34,11 @@ def main() -> None:
     parser.add_argument("--skip", type=float, default=10)
     wanted = parser.parse_args()
 
-    with session() as spark, scratch_folder() as folder:
+    with session() as spark, scratch_folder() as folder, notes_folder() as notes:
         env = environment(spark, wanted, folder)
-        stamped_totals(env, rate=wanted.rate, seconds=wanted.seconds, keys=wanted.keys, folder=folder)
+        stamped_totals(env, rate=wanted.rate, seconds=wanted.seconds, keys=wanted.keys, folder=notes)
         result = env.execute("w6", restore="fresh")
-        logs = read_arrivals(folder)
+        logs = read_arrivals(notes)
     made_at = np.concatenate([log.made_at for log in logs])
     arrived_at = np.concatenate([log.arrived_at for log in logs])
     since = made_at.min() + int(wanted.skip * 1e6)

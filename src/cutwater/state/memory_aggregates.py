@@ -23,7 +23,7 @@ from cutwater.state.text_column import TextColumn
 from cutwater.state.text_kernels import CELL_WORDS
 from cutwater.state.undo_log import FrozenChunks, RowWords, UndoLog
 
-FROZEN_BATCH_ROWS = 16 * CHUNK_ROWS
+FROZEN_BATCH_ROWS = 32 * CHUNK_ROWS
 COPIED_CHUNKS = 64
 """So many are copied before a batch, if a snapshot sees them: a few milliseconds. Rows of further ones are put aside."""
 
