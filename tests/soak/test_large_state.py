@@ -87,7 +87,7 @@ def seconds_to_first_checkpoint(env: cw.Environment, name: str) -> tuple[cw.Job,
     ("full", "incremental"),
     [
         pytest.param(cw.Memory(), cw.Memory(incremental=True), id="memory"),
-        # R
+        pytest.param(cw.RocksDB(), cw.RocksDB(incremental=True), id="rocksdb"),
     ],
 )
 def test_an_increment_of_one_percent_is_small_and_quick_and_a_restore_is_no_slower_than_writing(

@@ -34,6 +34,8 @@ FETCHED_FOLDER = "cutwater-restored"
 _NO_GROUP = 1 << 31
 _BUFFER_BYTES = 1 << 20
 """Written and hashed at once: each call waits for the interpreter, which the loop wants for itself."""
+_BATCH_BYTES = 1 << 20
+"""Rows are gathered until they are as many: what a batch costs whatever its size is paid once for them."""
 
 
 def write_rows(file: WrittenFile, table: TableRows) -> StoredTable:
@@ -55,9 +57,7 @@ def _write_streams(sink: pa.NativeFile, table: TableRows) -> tuple[int, int, int
     column = table.schema.get_field_index(KEY_GROUP_COLUMN)
     writer = pa.ipc.new_stream(sink, table.schema)
     schema = None
-    for batch in map(narrowed, table.batches()):
-        if batch.num_rows == 0:
-            continue
+    for batch in map(narrowed, _gathered(table.batches())):
         if batch.schema != schema:
             writer.close()
             schema = batch.schema
@@ -70,6 +70,28 @@ def _write_streams(sink: pa.NativeFile, table: TableRows) -> tuple[int, int, int
     writer.close()
     sink.flush()
     return (rows, first, last) if last >= first else (rows, 0, -1)  # the empty range says: no key groups
+
+
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows, small batches as one: a state of many windows, or of few changes, comes in very many of them."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if waiting and batch.schema != waiting[0].schema:
+            yield _joined(waiting)
+            waiting, size = [], 0
+        if batch.num_rows:
+            waiting.append(batch)
+            size += batch.nbytes
+        if size >= _BATCH_BYTES:
+            yield _joined(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)  # type: ignore[attr-defined]  # the stubs lack it
 
 
 class RestoredTables:

@@ -251,8 +251,7 @@ class FrozenAggregates:
         return pa.RecordBatch.from_arrays([*keys, *values, groups], schema=self.schema)
 
     def changed(self, since: int, known: int) -> Iterator[pa.RecordBatch]:
-        """Rows with a stamp above ``since``, and all but the first ``known``, in batches of some size, though they be few."""
-        waiting: list[pa.RecordBatch] = []
+        """Rows with a stamp above ``since``, and all but the first ``known``."""
         for start in range(0, self.keys.rows, FROZEN_BATCH_ROWS):
             stop = min(start + FROZEN_BATCH_ROWS, self.keys.rows)
             is_changed = self.words.stamps(start, stop) > since
@@ -262,10 +261,7 @@ class FrozenAggregates:
                 numbers = rows + np.int32(start)
                 keys, groups = self.keys.some(numbers, self.max_parallelism)
                 values = self._values(self.words.read_some(start, stop, rows), numbers)
-                waiting.append(pa.RecordBatch.from_arrays([*keys, *values, groups], schema=self.schema))
-            if waiting and (sum(batch.num_rows for batch in waiting) >= FROZEN_BATCH_ROWS or stop == self.keys.rows):
-                yield pa.concat_batches(waiting)  # type: ignore[attr-defined]  # the stubs lack it
-                waiting = []
+                yield pa.RecordBatch.from_arrays([*keys, *values, groups], schema=self.schema)
 
     def _values(self, rows: RowWords, numbers: Rows) -> list[Array]:
         return _columns(rows, self.form, {c: column.read for c, column in self.objects.items()}, numbers)

@@ -100,8 +100,12 @@ def test_integers_are_stored_as_narrow_as_they_are_and_read_back_as_declared(sto
         )
         for each in contents
     ]  # fmt: skip
-    table = write_table(storage, "n", Frozen("n", schema, [*batches, batches[0].slice(0, 1), batches[-1].slice(1)]))
-    restored = list(RestoredTables((), [table], ALL, storage=storage).batches("n"))
+    # Each in a file of its own: small batches of one file are stored as one.
+    tables = [
+        write_table(storage, f"u{number}", Frozen("n", schema, [batch]))
+        for number, batch in enumerate([*batches, batches[0].slice(0, 1), batches[-1].slice(1)])
+    ]
+    restored = list(RestoredTables((), tables, ALL, storage=storage).batches("n"))
     assert {batch.schema for batch in restored} == {schema}
     for batch in restored:
         batch.validate(full=True)
@@ -116,6 +120,14 @@ def test_small_numbers_cost_few_bytes(storage: CheckpointStorage) -> None:
     schema = pa.schema([("key_group", pa.int32()), ("n", pa.int64())])
     rows = pa.record_batch([pa.array([9] * 100_000, pa.int32()), pa.array([1000] * 100_000, pa.int64())], schema=schema)
     assert only(write_table(storage, "n", Frozen("n", schema, [rows]))).size < 310_000
+
+
+def test_many_small_batches_are_stored_as_few_large_ones(storage: CheckpointStorage) -> None:
+    table = keyed(*([group] for group in range(100)), [])
+    stored = write_table(storage, "counts", table)
+    batches = list(RestoredTables((), [stored], ALL, storage=storage).batches("n"))
+    assert [batch.num_rows for batch in batches] == [100]
+    assert batches[0].column("n").to_pylist() == [2 * group for group in range(100)]
 
 
 def test_only_the_own_key_groups_are_read_from_all_parts(storage: CheckpointStorage) -> None:
