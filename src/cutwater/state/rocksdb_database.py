@@ -7,7 +7,6 @@ import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import rocksdict
@@ -16,7 +15,6 @@ from cutwater.errors import StorageError
 from cutwater.state.rocksdb_family import Entry, Family
 
 MAX_OPEN_FILES = 256
-_READ_AT_ONCE = 8192
 JOINED_FILES = 8
 """So many files are there before some are joined: each joined one is new to the next checkpoint."""
 
@@ -138,12 +136,10 @@ def read_family(folder: str, name: str, first: bytes, end: bytes) -> Iterator[En
         raise StorageError(f"The RocksDB database in {folder} cannot be read: {error}") from error
     family: Any = database.get_column_family(name)
     try:
-        entries = family.items(from_key=first)
-        while read := list(islice(entries, _READ_AT_ONCE)):
-            if read[-1][0] >= end:
-                yield from (entry for entry in read if entry[0] < end)
+        for entry in family.items(from_key=first):
+            if entry[0] >= end:
                 return
-            yield from read
+            yield entry
     finally:
         family.close()
         database.close()

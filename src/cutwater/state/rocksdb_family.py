@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from cutwater.errors import StorageError
 from cutwater.state.rocksdb_keys import PREFIX_BYTES, prefix_parts
 
 Entry = tuple[bytes, bytes]
+Entries = tuple[Sequence[bytes], Sequence[bytes]]
+"""Keys, and their values."""
 
 
 class Family:
@@ -42,7 +45,7 @@ class Family:
         self._apply(batch)
         self.is_empty = False
 
-    def ingest(self, entries: Iterable[tuple[Sequence[bytes], Sequence[bytes]]]) -> None:
+    def ingest(self, entries: Iterable[Entries]) -> None:
         """Very many keys and values, in the order of the keys: as a file of RocksDB, past its write buffer."""
         path = self._new_file()
         try:
@@ -124,6 +127,20 @@ class Family:
             f"{self._where} cannot be written: {error}. Is the disk full? "
             "cw.RocksDB(local_directories=[...]) says where it writes."
         )
+
+
+def in_lists(entries: Iterator[Entry], rows: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """So many keys and their values at a time. Pairs are not kept: Python's collector would go through them again and again,
+    which takes longer than to read them."""
+    while True:
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        for key, value in islice(entries, rows):
+            keys.append(key)
+            values.append(value)
+        if not keys:
+            return
+        yield keys, values
 
 
 def after(prefix: bytes) -> bytes:
