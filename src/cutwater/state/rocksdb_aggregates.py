@@ -17,7 +17,7 @@ from cutwater.state.frozen import FrozenTable
 from cutwater.state.index_kernels import CHUNK_ROWS
 from cutwater.state.memory_aggregates import MemoryAggregateTable, fits_words
 from cutwater.state.rocksdb_bulk import ingest_rows
-from cutwater.state.rocksdb_cut import Gate, StoreCut
+from cutwater.state.rocksdb_cut import KEYS, Gate, StoreCut
 from cutwater.state.rocksdb_family import Family
 from cutwater.state.rocksdb_keys import groups_of, stored_keys_in_order
 from cutwater.state.rocksdb_layout import Content, Layout
@@ -102,10 +102,10 @@ class RocksDBAggregateTable:
         return frozen
 
     def details(self) -> Json:
-        return {"keys": len(self)}
+        return {KEYS: len(self)}
 
-    def resume(self, details: Json) -> None:
-        self._stored = details["keys"]
+    def resume(self, parts: Sequence[Json]) -> None:
+        self._stored = sum(details[KEYS] for details in parts)
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Each key comes once, so that what no longer fits the cache need not be looked for in RocksDB."""

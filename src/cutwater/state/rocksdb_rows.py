@@ -118,7 +118,7 @@ class RocksDBRowTable(LayeredRows):
     def details(self) -> Json:
         return {}
 
-    def resume(self, details: Json) -> None:
+    def resume(self, parts: Sequence[Json]) -> None:
         """All of it is in RocksDB."""
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:

@@ -86,6 +86,9 @@ class TableStore(Generic[T]):
     def resume(self, checkpoint: CheckpointId, state: StoredState) -> Collection[str]:
         return ()
 
+    def adopt(self, state: StoredState) -> Collection[str]:
+        return ()
+
     def close(self) -> None:
         self._tables.clear()
         self._early.clear()
