@@ -61,7 +61,7 @@ def _in_order(rows: pa.RecordBatch, layout: Layout, codec: RowCodec) -> Iterator
     width = len(layout.keys)
     order = key_order(rows.columns[:width], rows.columns[-1].to_numpy())
     for start in range(0, rows.num_rows, READ_ROWS):
-        part = rows.take(order[start : start + READ_ROWS])
+        part = rows.slice(start, READ_ROWS) if order is None else rows.take(order[start : start + READ_ROWS])
         *columns, groups = part.columns
         keys = stored_keys(columns[:width], groups.to_numpy())
         yield keys, codec.encode(columns[width:], part.num_rows)

@@ -125,7 +125,7 @@ class RocksDBStore(TableStore[Table]):
         self._fetch(state, tables[0].files, self._database_folder)
         self._take_over(tables)
         self._lineage = tables[0].details[LINEAGE]
-        return self._resumed.keys()
+        return tuple(self._resumed)
 
     def adopt(self, state: StoredState) -> Collection[str]:
         """If a stored database is wholly ours, its files become this one. Of others the own rows are copied as they are."""
@@ -141,7 +141,7 @@ class RocksDBStore(TableStore[Table]):
                 copied = ingest_entries(self._family(table.state), entries)
                 self._take_over([replace(table, details=table.details | {KEYS: copied})])
             shutil.rmtree(folder)
-        return self._resumed.keys()
+        return tuple(self._resumed)
 
     def expect(self, keys: Sequence[Any]) -> None:
         for table in self._tables.values():
