@@ -6,6 +6,7 @@ Nothing in it outlives the process: checkpoints are what survives. So there is n
 import os
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,9 +80,10 @@ class Database:
         return self._database.create_column_family(name, self._options())
 
     def _for_use(self, name: str, opened: Any) -> tuple[Any, Any]:
-        without_log: Any = rocksdict.WriteOptions()  # its stubs have a method where there is an attribute
-        without_log.disable_wal = True
-        opened.set_write_options(without_log)
+        writing: Any = rocksdict.WriteOptions()  # its stubs have methods where there are attributes
+        writing.disable_wal = True
+        writing.no_slowdown = True
+        opened.set_write_options(writing)
         return opened, self._database.get_column_family_handle(name)
 
     def link(self, folder: str) -> None:
@@ -96,9 +98,10 @@ class Database:
 
     def close(self) -> None:
         """Cuts that were taken can still be read: they keep what they need."""
-        for family in self._families.values():
-            family.close()
-        self._database.close()
+        for each in (*self._families.values(), self._database):
+            # It writes what is in memory, which nobody reads any more: where the disk is full that has failed before.
+            with suppress(Exception):
+                each.close()
 
     def _new_file(self) -> str:
         """Of a name that nobody has, where it can be moved into the database."""
