@@ -98,7 +98,8 @@ class Database:
 
     def close(self) -> None:
         """Cuts that were taken can still be read: they keep what they need."""
-        for each in (*self._families.values(), self._database):
+        opened: list[Family | rocksdict.Rdict] = [*self._families.values(), self._database]
+        for each in opened:
             # It writes what is in memory, which nobody reads any more: where the disk is full that has failed before.
             with suppress(Exception):
                 each.close()
