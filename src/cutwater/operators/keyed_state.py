@@ -65,8 +65,11 @@ def keys_of(batch: pa.RecordBatch, keys: Sequence[str]) -> Iterable[Any]:
 def opened_store(ctx: OperatorContext) -> KeyedStateStore:
     """This operator's store, with what the restored checkpoint holds for it."""
     store = ctx.backend.open(ctx.uid, ctx.key_groups, ctx.max_parallelism)
-    taken = () if ctx.resumed is None else store.resume(ctx.resumed.checkpoint, ctx.resumed.state)
     if ctx.restored is not None:
+        if ctx.resumed is not None:
+            taken = store.resume(ctx.resumed.checkpoint, ctx.resumed.state)
+        else:
+            taken = store.adopt(ctx.restored)
         for table in ctx.restored.tables():
             if table not in taken:
                 store.restore(table, ctx.restored.batches(table))

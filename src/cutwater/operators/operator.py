@@ -31,7 +31,7 @@ class Collector(Protocol):
         """Nothing comes for now, and nobody shall wait for it."""
 
 
-class RestoredOperator(Protocol):
+class RestoredOperator(StoredState, Protocol):
     """What the restored checkpoint holds for one operator, already narrowed to this subtask's key groups."""
 
     @property

@@ -54,6 +54,10 @@ class KeyedStateStore(Protocol):
         the next freeze may build on it. The names of the tables that the store took over from ``state`` by itself; the
         others come through ``restore``."""
 
+    def adopt(self, state: StoredState) -> Collection[str]:
+        """Called first, if ``resume`` is not: ``state`` holds the own key groups, and perhaps others. The names of the tables
+        that the store took over from its files by itself; the others come through ``restore``."""
+
     def restore(self, name: str, batches: Iterable[pa.RecordBatch]) -> None:
         """Put back what a frozen table of that name once gave; rows of other key groups are left out."""
 

@@ -5,7 +5,7 @@ goes on in a new space: with each batch a part of the old one is cleared, rows t
 are written if they changed. At a cut nothing is written: the snapshot reads the cache as it was, and RocksDB behind it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,15 +16,13 @@ from cutwater.state.cache_share import CacheShare
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.index_kernels import CHUNK_ROWS
 from cutwater.state.memory_aggregates import MemoryAggregateTable, fits_words
-from cutwater.state.rocksdb_cut import Gate, StoreCut
+from cutwater.state.rocksdb_bulk import ingest_rows
+from cutwater.state.rocksdb_cut import KEYS, Gate, StoreCut
 from cutwater.state.rocksdb_family import Family
-from cutwater.state.rocksdb_keys import groups_of, key_order, stored_keys, stored_keys_in_order
-from cutwater.state.rocksdb_layout import READ_ROWS, Content, Layout
+from cutwater.state.rocksdb_keys import groups_of, stored_keys_in_order
+from cutwater.state.rocksdb_layout import Content, Layout
 from cutwater.state.rocksdb_space import FrozenRocksDBAggregates, FrozenSpace, Leaving, Space
 from cutwater.state.tables import Column, Rows, Touched, Update
-
-INGESTED_BATCHES = 8
-"""So many batches of a snapshot become one file: half a million rows."""
 
 Json = Any
 
@@ -104,20 +102,18 @@ class RocksDBAggregateTable:
         return frozen
 
     def details(self) -> Json:
-        return {"keys": len(self)}
+        return {KEYS: len(self)}
 
-    def resume(self, details: Json) -> None:
-        self._stored = details["keys"]
+    def resume(self, parts: Sequence[Json]) -> None:
+        self._stored = sum(details[KEYS] for details in parts)
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Each key comes once, so that what no longer fits the cache need not be looked for in RocksDB."""
-        for batch in batches:
-            if self._bytes(self._young) > self._share.bytes / 2:
-                self._write(batch)
-                self._stored += batch.num_rows
-            else:
-                rows = self._add(batch)
-                self._young.is_changed[rows] = True
+        rest = iter(batches)
+        while self._bytes(self._young) <= self._share.bytes / 2 and (batch := next(rest, None)) is not None:
+            rows = self._add(batch)
+            self._young.is_changed[rows] = True
+        self._stored += ingest_rows(self._family, self.layout, rest, self._share.bytes // 2)
 
     def _spaces(self) -> list[Space]:
         return [self._young] if self._leaving is None else [self._young, self._leaving.space]
@@ -212,21 +208,9 @@ class RocksDBAggregateTable:
             self._cut = None
 
     def _ingest(self, spaces: Sequence[FrozenSpace]) -> None:
-        """On the snapshot thread: others get the interpreter every few thousand rows."""
-        changed = [batch for space in spaces for batch, _ in space.changed()]
-        for start in range(0, len(changed), INGESTED_BATCHES):
-            rows = pa.concat_batches(changed[start : start + INGESTED_BATCHES])  # type: ignore[attr-defined]  # the stubs lack it
-            self._family.ingest(self._in_order(rows))
-
-    def _in_order(self, rows: pa.RecordBatch) -> Iterator[tuple[list[bytes], list[bytes]]]:
-        *columns, groups = rows.columns
-        width = len(self.key_columns)
-        order = key_order(columns[:width], groups.to_numpy())
-        for start in range(0, rows.num_rows, READ_ROWS):
-            part = rows.take(order[start : start + READ_ROWS])
-            *columns, groups = part.columns
-            keys = stored_keys(columns[:width], groups.to_numpy())
-            yield keys, self._codec.encode(columns[width:], part.num_rows)
+        """On the snapshot thread."""
+        changed = (batch for space in spaces for batch, _ in space.changed())
+        ingest_rows(self._family, self.layout, changed, self._share.bytes // 2)
 
     def _write(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows == 0:

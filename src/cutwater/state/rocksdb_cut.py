@@ -19,6 +19,8 @@ FAMILIES = "families"
 LINEAGE = "lineage"
 """Among what a stored table tells beside its files: the states that are in them, and what all have in common that one database
 was stored as, over all attempts that went on with its files."""
+KEYS = "keys"
+"""The same, where each key stands once: how many there are."""
 Json = Any
 _NOT_NEEDED = ".log"
 """A write-ahead log: it is empty, as none is written."""

@@ -6,8 +6,8 @@ Nothing in it outlives the process: checkpoints are what survives. So there is n
 import os
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import rocksdict
@@ -16,7 +16,6 @@ from cutwater.errors import StorageError
 from cutwater.state.rocksdb_family import Entry, Family
 
 MAX_OPEN_FILES = 256
-_READ_AT_ONCE = 8192
 JOINED_FILES = 8
 """So many files are there before some are joined: each joined one is new to the next checkpoint."""
 
@@ -81,9 +80,10 @@ class Database:
         return self._database.create_column_family(name, self._options())
 
     def _for_use(self, name: str, opened: Any) -> tuple[Any, Any]:
-        without_log: Any = rocksdict.WriteOptions()  # its stubs have a method where there is an attribute
-        without_log.disable_wal = True
-        opened.set_write_options(without_log)
+        writing: Any = rocksdict.WriteOptions()  # its stubs have methods where there are attributes
+        writing.disable_wal = True
+        writing.no_slowdown = True
+        opened.set_write_options(writing)
         return opened, self._database.get_column_family_handle(name)
 
     def link(self, folder: str) -> None:
@@ -98,9 +98,11 @@ class Database:
 
     def close(self) -> None:
         """Cuts that were taken can still be read: they keep what they need."""
-        for family in self._families.values():
-            family.close()
-        self._database.close()
+        opened: list[Family | rocksdict.Rdict] = [*self._families.values(), self._database]
+        for each in opened:
+            # It writes what is in memory, which nobody reads any more: where the disk is full that has failed before.
+            with suppress(Exception):
+                each.close()
 
     def _new_file(self) -> str:
         """Of a name that nobody has, where it can be moved into the database."""
@@ -138,12 +140,10 @@ def read_family(folder: str, name: str, first: bytes, end: bytes) -> Iterator[En
         raise StorageError(f"The RocksDB database in {folder} cannot be read: {error}") from error
     family: Any = database.get_column_family(name)
     try:
-        entries = family.items(from_key=first)
-        while read := list(islice(entries, _READ_AT_ONCE)):
-            if read[-1][0] >= end:
-                yield from (entry for entry in read if entry[0] < end)
+        for entry in family.items(from_key=first):
+            if entry[0] >= end:
                 return
-            yield from read
+            yield entry
     finally:
         family.close()
         database.close()

@@ -1,7 +1,9 @@
 """One state in RocksDB: keys and values as bytes, in the order of the keys."""
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,11 @@ from cutwater.errors import StorageError
 from cutwater.state.rocksdb_keys import PREFIX_BYTES, prefix_parts
 
 Entry = tuple[bytes, bytes]
+Entries = tuple[Sequence[bytes], Sequence[bytes]]
+"""Keys, and their values."""
+
+_STALLED = "Write stall"
+_STALL_SECONDS = 0.01
 
 
 class Family:
@@ -34,15 +41,18 @@ class Family:
         return found
 
     def write(self, keys: Sequence[bytes], values: Sequence[bytes], deleted: Iterable[bytes] = ()) -> None:
-        batch = rocksdict.WriteBatch(raw_mode=True)
-        batch.set_default_column_family(self._handle)
-        deque(map(batch.put, keys, values), maxlen=0)
-        for key in deleted:
-            batch.delete(key)
-        self._apply(batch)
+        gone = list(deleted)
+
+        def fill(batch: Any) -> None:
+            batch.set_default_column_family(self._handle)
+            deque(map(batch.put, keys, values), maxlen=0)
+            for key in gone:
+                batch.delete(key)
+
+        self._apply(fill)
         self.is_empty = False
 
-    def ingest(self, entries: Iterable[tuple[Sequence[bytes], Sequence[bytes]]]) -> None:
+    def ingest(self, entries: Iterable[Entries]) -> None:
         """Very many keys and values, in the order of the keys: as a file of RocksDB, past its write buffer."""
         path = self._new_file()
         try:
@@ -91,10 +101,13 @@ class Family:
 
     def drop(self, prefixes: Iterable[bytes]) -> None:
         """Every key that begins with one of them."""
-        batch = rocksdict.WriteBatch(raw_mode=True)
-        for prefix in prefixes:
-            batch.delete_range(prefix, after(prefix), self._handle)
-        self._apply(batch)
+        ranges = [(prefix, after(prefix)) for prefix in prefixes]
+
+        def fill(batch: Any) -> None:
+            for first, end in ranges:
+                batch.delete_range(first, end, self._handle)
+
+        self._apply(fill)
 
     def scan(self, prefix: bytes) -> Iterator[Entry]:
         """In the order of the keys."""
@@ -113,17 +126,42 @@ class Family:
         entries: Iterator[Entry] = iter(()) if self.is_empty else self._family.items()
         return entries
 
-    def _apply(self, batch: Any) -> None:
-        try:
-            self._family.write(batch)
-        except Exception as error:
-            raise self._not_written(error) from error
+    def _apply(self, fill: Callable[[Any], None]) -> None:
+        """``fill`` is called for each try: a batch can be written once.
+
+        What waits for files to be written or joined is told so (``no_slowdown``), and tries again. RocksDB itself would wait as
+        long as it takes: for ever, if the disk is full.
+        """
+        while True:
+            batch = rocksdict.WriteBatch(raw_mode=True)
+            fill(batch)
+            try:
+                self._family.write(batch)
+                return
+            except Exception as error:
+                if _STALLED not in str(error) or self._family.property_int_value("rocksdb.background-errors"):
+                    raise self._not_written(error) from error
+            time.sleep(_STALL_SECONDS)
 
     def _not_written(self, error: Exception) -> StorageError:
         return StorageError(
             f"{self._where} cannot be written: {error}. Is the disk full? "
             "cw.RocksDB(local_directories=[...]) says where it writes."
         )
+
+
+def in_lists(entries: Iterator[Entry], rows: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """So many keys and their values at a time. Pairs are not kept: Python's collector would go through them again and again,
+    which takes longer than to read them."""
+    while True:
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        for key, value in islice(entries, rows):
+            keys.append(key)
+            values.append(value)
+        if not keys:
+            return
+        yield keys, values
 
 
 def after(prefix: bytes) -> bytes:

@@ -1,6 +1,6 @@
 """States in RocksDB as a snapshot sees them: all rows, or the files of the database."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,8 +67,8 @@ class TableInParts:
     def details(self) -> Json:
         return {"next": self.parts.next}
 
-    def resume(self, details: Json) -> None:
-        self.parts.resume(self._at, details["next"])
+    def resume(self, parts: Sequence[Json]) -> None:
+        self.parts.resume(self._at, max(details["next"] for details in parts))
 
     def _as_table(self, memory: Any) -> Any:
         """What of a part's memory can be frozen."""

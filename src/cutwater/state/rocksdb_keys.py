@@ -49,9 +49,12 @@ def stored_keys_in_order(
     return [keys[i] for i in order.tolist()], order
 
 
-def key_order(columns: Sequence[Array], groups: npt.NDArray[np.int32]) -> Numbers:
-    """Which of the keys comes first in RocksDB, and so on."""
-    return _order(*_stored(columns, groups, None))
+def key_order(columns: Sequence[Array], groups: npt.NDArray[np.int32]) -> Numbers | None:
+    """Which of the keys comes first in RocksDB, and so on; None if they are in order, as what was read from one is."""
+    whole, starts = _stored(columns, groups, None)
+    keys = _as_array(whole, starts)
+    is_in_order = pc.all(pc.less_equal(keys[:-1], keys[1:])).as_py() is not False
+    return None if is_in_order else _order(whole, starts)
 
 
 def _stored(
@@ -79,10 +82,13 @@ def _order(whole: Bytes, starts: Numbers) -> Numbers:
             np.ascontiguousarray(keys[:, at : at + 8]).view(">u8").ravel().astype(np.uint64) for at in (0, width - 8)
         ]
         return np.lexsort((halves[1], halves[0]))
-    buffers: list[pa.Buffer | None] = [None, pa.py_buffer(starts.data), pa.py_buffer(whole.data)]
-    keys_array = pa.Array.from_buffers(pa.large_binary(), records, buffers)
-    order: Numbers = pc.sort_indices(keys_array).to_numpy().astype(np.int64)
+    order: Numbers = pc.sort_indices(_as_array(whole, starts)).to_numpy().astype(np.int64)
     return order
+
+
+def _as_array(whole: Bytes, starts: Numbers) -> Array:
+    buffers: list[pa.Buffer | None] = [None, pa.py_buffer(starts.data), pa.py_buffer(whole.data)]
+    return pa.Array.from_buffers(pa.large_binary(), len(starts) - 1, buffers)
 
 
 def group_bounds(groups: KeyGroupRange) -> tuple[bytes, bytes]:

@@ -4,14 +4,13 @@ import base64
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import islice
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from cutwater.state.encoded_keys import plain
-from cutwater.state.rocksdb_family import Entry
+from cutwater.state.rocksdb_family import Entry, in_lists
 from cutwater.state.rocksdb_keys import fitted, groups_in, key_columns, namespaces_of
 from cutwater.state.row_codec import RowCodec
 
@@ -58,8 +57,7 @@ class Layout:
                 yield self._batch(key, value)
             return
         codec = self.codec()
-        while read := list(islice(entries, READ_ROWS)):
-            keys, encoded = zip(*read, strict=True)
+        for keys, encoded in in_lists(entries, READ_ROWS):
             values = codec.decode(encoded)
             if self.content is Content.WHOLE_ROWS:
                 columns = [*values, pa.array(namespaces_of(keys)), pa.array(groups_in(keys))]

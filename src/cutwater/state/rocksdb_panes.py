@@ -4,7 +4,6 @@ Rows of a key are merged when a window is due, not when they are written: until 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +13,7 @@ from cutwater.state.cache_share import CacheShare
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.memory_panes import MemoryPanes
 from cutwater.state.rocksdb_cut import Gate
-from cutwater.state.rocksdb_family import Family
+from cutwater.state.rocksdb_family import Family, in_lists
 from cutwater.state.rocksdb_frozen import TableInParts
 from cutwater.state.rocksdb_keys import (
     groups_of,
@@ -111,9 +110,9 @@ class RocksDBPanes(TableInParts):
         if group not in self.parts.written[0].get(pane, ()):
             return
         entries = self.parts.stored(self._family.scan(prefix_of(group, pane)))
-        while read := list(islice(entries, READ_ROWS)):
-            columns, _ = key_columns([key for key, _ in read], self._key_schema, namespace=True)
-            values = self._codec.decode([value for _, value in read])
+        for keys, encoded in in_lists(entries, READ_ROWS):
+            columns, _ = key_columns(keys, self._key_schema, namespace=True)
+            values = self._codec.decode(encoded)
             yield pa.RecordBatch.from_arrays([*columns, *values], schema=self._partial)
 
     def _write(self, part: Part[MemoryPanes]) -> Iterator[None]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from cutwater.rows import values_of
 from cutwater.state.cache_share import CacheShare
 from cutwater.state.frozen import FrozenTable
+from cutwater.state.rocksdb_bulk import ingest_rows
 from cutwater.state.rocksdb_cut import Gate, StoreCut
 from cutwater.state.rocksdb_family import Entry, Family
 from cutwater.state.rocksdb_keys import stored_keys
@@ -82,8 +83,11 @@ class RocksDBRowTable(LayeredRows):
         missing = [key for key in dict.fromkeys(keys) if not any(key in layer for layer in layers)]
         if not missing:
             return
-        found = self._family.get(self._stored_keys(missing))
-        values = iter(values_of(self._codec.decode([value for value in found if value is not None])[0]))
+        asked = self._stored_keys(missing)
+        found = self._family.get(asked)
+        present = [value for value in found if value is not None]
+        self._note_sizes(asked, present)
+        values = iter(values_of(self._codec.decode(present)[0]))
         self._expected = {
             key: GONE if value is None else next(values) for key, value in zip(missing, found, strict=True)
         }
@@ -114,14 +118,12 @@ class RocksDBRowTable(LayeredRows):
     def details(self) -> Json:
         return {}
 
-    def resume(self, details: Json) -> None:
+    def resume(self, parts: Sequence[Json]) -> None:
         """All of it is in RocksDB."""
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Columns to columns: nothing becomes a Python value before it is asked for."""
-        for batch in batches:
-            if batch.num_rows:
-                self._write(batch)
+        ingest_rows(self._family, self.layout, batches, self._share.bytes // 2)
 
     def tend(self) -> None:
         """Write a bounded part of what is to be written; more only if it would not fit into memory."""
@@ -176,9 +178,11 @@ class RocksDBRowTable(LayeredRows):
 
     def _read(self, key: Any) -> Any:
         self._is_unasked = False
-        [found] = self._family.get(self._stored_keys([key]))
+        asked = self._stored_keys([key])
+        [found] = self._family.get(asked)
         if found is None:
             return None
+        self._note_sizes(asked, [found])
         [value] = values_of(self._codec.decode([found])[0])
         self._keep([(key, value)])
         return value
@@ -200,9 +204,13 @@ class RocksDBRowTable(LayeredRows):
         *columns, values, groups = batch.columns
         keys = stored_keys(columns, groups.to_numpy())
         encoded = self._codec.encode([values], batch.num_rows)
-        seen = _OBJECT_OVERHEAD * (sum(map(len, keys)) + sum(map(len, encoded))) / batch.num_rows
-        self._entry_bytes += (seen - self._entry_bytes) / 2
+        self._note_sizes(keys, encoded)
         self._family.write(keys, encoded)
+
+    def _note_sizes(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        if values:
+            seen = _OBJECT_OVERHEAD * (sum(map(len, keys)) / len(keys) + sum(map(len, values)) / len(values))
+            self._entry_bytes += (seen - self._entry_bytes) / 2
 
 
 def _stored_batches(

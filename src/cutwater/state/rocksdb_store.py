@@ -1,8 +1,10 @@
 """The state of one operator in one subtask, in RocksDB."""
 
 import os
+import shutil
 import uuid
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,18 +14,21 @@ from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state.cache_share import CacheShare
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.local_folder import LocalFolder
+from cutwater.state.rocksdb_adoption import stored_databases, with_base
 from cutwater.state.rocksdb_aggregates import RocksDBAggregateTable
 from cutwater.state.rocksdb_buckets import RocksDBBuckets
-from cutwater.state.rocksdb_cut import LINEAGE, Gate, StoreCut
+from cutwater.state.rocksdb_bulk import ingest_entries
+from cutwater.state.rocksdb_cut import KEYS, LINEAGE, Gate, StoreCut
 from cutwater.state.rocksdb_database import Database, Tuning
 from cutwater.state.rocksdb_family import Family
 from cutwater.state.rocksdb_frozen import FrozenFiles
 from cutwater.state.rocksdb_join import RocksDBJoin, RocksDBJoinSide
 from cutwater.state.rocksdb_layout import Layout
 from cutwater.state.rocksdb_panes import RocksDBPanes
+from cutwater.state.rocksdb_reading import stored_entries
 from cutwater.state.rocksdb_rows import RocksDBRowTable
 from cutwater.state.spilled_batches import SpilledBatches
-from cutwater.state.stored import Form, StoredState
+from cutwater.state.stored import Form, StoredFile, StoredState, StoredTable
 from cutwater.state.table_store import TableStore, never_declared
 from cutwater.state.tables import AggregateTable, BucketTable, Column, JoinSide, JoinTable, Merge, PaneTable, RowTable
 
@@ -53,8 +58,8 @@ class RocksDBStore(TableStore[Table]):
         self._tuning = tuning
         self._opened: Database | None = None
         self._families: dict[str, Family] = {}
-        self._resumed: dict[str, Json] = {}
-        """What is told of states whose files are in the database, but which were not declared yet."""
+        self._resumed: dict[str, list[Json]] = {}
+        """What is told of states that are in the database, but were not declared yet: of each part that they were stored in."""
         self._lineage = uuid.uuid4().hex
         self._cuts = 0
 
@@ -117,12 +122,26 @@ class RocksDBStore(TableStore[Table]):
         tables = [table for table in state.stored if table.form is Form.ROCKSDB]
         if len({table.files for table in tables}) != 1:
             return ()
-        os.mkdir(self._database_folder)
-        for file in tables[0].files:
-            state.fetch(file, os.path.join(self._database_folder, file.name))
-        self._resumed = {table.state: table.details for table in tables}
+        self._fetch(state, tables[0].files, self._database_folder)
+        self._take_over(tables)
         self._lineage = tables[0].details[LINEAGE]
-        return self._resumed.keys()
+        return tuple(self._resumed)
+
+    def adopt(self, state: StoredState) -> Collection[str]:
+        """If a stored database is wholly ours, its files become this one. Of others the own rows are copied as they are."""
+        base, others = with_base(stored_databases(state.stored), self._key_groups)
+        if base:
+            self._fetch(state, base[0].files, self._database_folder)
+            self._take_over(base)
+        for number, tables in enumerate(others):
+            folder = os.path.join(self._folder.path, f"adopted-{number}")
+            self._fetch(state, tables[0].files, folder)
+            for table in tables:
+                entries = stored_entries(folder, table, self._key_groups)
+                copied = ingest_entries(self._family(table.state), entries)
+                self._take_over([replace(table, details=table.details | {KEYS: copied})])
+            shutil.rmtree(folder)
+        return tuple(self._resumed)
 
     def expect(self, keys: Sequence[Any]) -> None:
         for table in self._tables.values():
@@ -150,9 +169,22 @@ class RocksDBStore(TableStore[Table]):
             self._opened = Database(self._uid, self._database_folder, self._tuning)
         return self._opened
 
+    def _fetch(self, state: StoredState, files: Sequence[StoredFile], folder: str) -> None:
+        os.mkdir(folder)
+        for file in files:
+            state.fetch(file, os.path.join(folder, file.name))
+
+    def _take_over(self, tables: Sequence[StoredTable]) -> None:
+        for table in tables:
+            self._resumed.setdefault(table.state, []).append(table.details)
+
     def _new_family(self, name: str) -> Family:
         self._check_new(name)
-        self._families[name] = self._database.family(name)
+        return self._family(name)
+
+    def _family(self, name: str) -> Family:
+        if name not in self._families:
+            self._families[name] = self._database.family(name)
         return self._families[name]
 
     def _add(self, table: Table) -> None:
@@ -160,7 +192,7 @@ class RocksDBStore(TableStore[Table]):
         if details is None:
             super()._add(table)
             return
-        stored, family = Layout.from_json(details["layout"]), self._families[table.name]
+        stored, family = Layout.from_json(details[0]["layout"]), self._families[table.name]
         if stored == table.layout:
             table.resume(details)
         else:

@@ -65,15 +65,14 @@ class TableStore(Generic[T]):
         return [table.freeze() for table in self._tables.values()]
 
     def restore(self, name: str, batches: Iterable[pa.RecordBatch]) -> None:
-        table = self._tables.get(name)
-        for batch in batches:
-            own = self._own(batch)
-            if table is None:
-                if name not in self._early:
-                    self._early[name] = self._waiting(name)
-                self._early[name].append(own)
-            else:
-                self._restore_into(table, own)
+        own = map(self._own, batches)
+        if name in self._tables:
+            self._restore_into(self._tables[name], own)
+            return
+        for batch in own:
+            if name not in self._early:
+                self._early[name] = self._waiting(name)
+            self._early[name].append(batch)
 
     def expect(self, keys: Sequence[Any]) -> None:
         """All of it is at hand."""
@@ -85,6 +84,9 @@ class TableStore(Generic[T]):
         """Nothing was kept for it."""
 
     def resume(self, checkpoint: CheckpointId, state: StoredState) -> Collection[str]:
+        return ()
+
+    def adopt(self, state: StoredState) -> Collection[str]:
         return ()
 
     def close(self) -> None:
@@ -99,8 +101,7 @@ class TableStore(Generic[T]):
     def _add(self, table: T) -> None:
         self._check_new(table.name)
         self._tables[table.name] = table
-        for batch in self._early.pop(table.name, ()):
-            self._restore_into(table, batch)
+        self._restore_into(table, self._early.pop(table.name, ()))
 
     def _waiting(self, name: str) -> WaitingBatches:
         """Where batches wait for their table."""
@@ -111,7 +112,10 @@ class TableStore(Generic[T]):
         mine = (groups >= self._key_groups.first) & (groups <= self._key_groups.last)
         return batch if mine.all() else batch.filter(mine)
 
-    def _restore_into(self, table: T, batch: pa.RecordBatch) -> None:
+    def _restore_into(self, table: T, batches: Iterable[pa.RecordBatch]) -> None:
+        table.restore(self._checked(table, batch) for batch in batches)
+
+    def _checked(self, table: T, batch: pa.RecordBatch) -> pa.RecordBatch:
         self._check_keys(table, batch)
         for field in table.stored_schema:
             at = batch.schema.get_field_index(field.name)
@@ -120,7 +124,7 @@ class TableStore(Generic[T]):
                 raise RestoreError(f"{self._uid}: state {table.name!r}{_difference(field.name, field.type, found)}")
         if table.holds_whole_rows:
             self._check_groups(table, batch)
-        table.restore([batch])
+        return batch
 
     def _check_keys(self, table: T, batch: pa.RecordBatch) -> None:
         """Other keys would be merged, or the same in another order be looked for in other key groups."""

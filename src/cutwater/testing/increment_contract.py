@@ -1,6 +1,7 @@
 """What a backend with ``incremental`` promises beyond the others: what it stores bit by bit is all there when it is read."""
 
 import random
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -72,14 +73,17 @@ class _Checkpoints:
 
 def _content(kind: Kind, backend: StateBackend, checkpoints: _Checkpoints, stored: Stored) -> Any:
     with opened(backend) as store:
+        restored = checkpoints.restored(stored)
+        taken = store.adopt(restored)
         table = kind.open(store)
-        _restore(store, checkpoints.restored(stored))
+        _restore_others(store, restored, taken)
         return kind.content(table)
 
 
-def _restore(store: KeyedStateStore, restored: RestoredTables) -> None:
+def _restore_others(store: KeyedStateStore, restored: RestoredTables, taken: Collection[str]) -> None:
     for name in restored.tables():
-        store.restore(name, restored.batches(name))
+        if name not in taken:
+            store.restore(name, restored.batches(name))
 
 
 def increments_add_up_whatever_completes_and_whenever_that_is_heard(backend: StateBackend) -> None:
@@ -134,10 +138,7 @@ def _live(kind: Kind, backend: StateBackend, choose: random.Random) -> None:
 
 
 def _resume(store: KeyedStateStore, checkpoint: CheckpointId, restored: RestoredTables) -> None:
-    taken = store.resume(checkpoint, restored)
-    for name in restored.tables():
-        if name not in taken:
-            store.restore(name, restored.batches(name))
+    _restore_others(store, restored, store.resume(checkpoint, restored))
 
 
 def _check(kind: Kind, backend: StateBackend, checkpoints: _Checkpoints, stored: Stored, written: list[int]) -> None:
@@ -167,14 +168,15 @@ def increments_are_read_at_any_parallelism(backend: StateBackend) -> None:
         for subtask in range(3):
             groups = key_group_range(subtask, 3, MAX_PARALLELISM)
             with opened(backend, groups) as store:
+                restored = checkpoints.restored(latest.stored, groups)
+                _restore_others(store, restored, store.adopt(restored))
                 kind.open(store)
-                _restore(store, checkpoints.restored(latest.stored, groups))
                 own = _Checkpoints()
                 parts.append((own, own.store(own.freeze(store))))
         with opened(Memory()) as store:
             table = kind.open(store)
             for own, stored in parts:
-                _restore(store, own.restored(stored))
+                _restore_others(store, own.restored(stored), ())
             expect(kind.content(table), kind.content(model), f"{kind.name} after rescaling to 3 and back")
 
 

@@ -44,6 +44,9 @@ class Chosen:
 class Stored:
     """A checkpoint: the batches of every table."""
 
+    stored = ()
+    """No files."""
+
     def __init__(self, operator: Operator) -> None:
         snapshot = operator.snapshot(CheckpointId(1))
         assert snapshot is not None

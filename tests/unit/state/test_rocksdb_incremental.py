@@ -2,7 +2,9 @@
 
 import os
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,8 @@ from cutwater.checkpoint.file_storage import FileStorage
 from cutwater.checkpoint.layout import JobLayout
 from cutwater.checkpoint.stored_tables import RestoredTables
 from cutwater.checkpoint.table_writer import TableWriter
-from cutwater.errors import RestoreError
+from cutwater.errors import DamagedCheckpoint, RestoreError
+from cutwater.flow.hashing import hash_arrays, key_groups
 from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
 from cutwater.flow.key_groups import KeyGroupRange, key_group_range
 from cutwater.state.backend import KeyedStateStore, StateBackend
@@ -206,6 +209,128 @@ def test_files_restore_at_another_parallelism_and_read_only_their_own_key_groups
                 groups = [g for b in part.batches(name) for g in b.column("key_group").to_numpy().tolist()]
                 assert all(group in own for group in groups)
     assert held[1] == held[3]
+
+
+def adopted(job: Job, kind: Kind, stored: Sequence[StoredTable], groups: KeyGroupRange) -> tuple[KeyedStateStore, Any]:
+    """A store of these key groups that took over the files of all that were stored with some of them, and its table."""
+    own = [part for part in stored if part.first_key_group <= groups.last and part.last_key_group >= groups.first]
+    state = RestoredTables((), own, groups, storage=job.storage)
+    store = job.backend.open("uid", groups, 128)
+    assert set(store.adopt(state)) == set(state.tables()) != set()
+    return store, kind.open(store)
+
+
+def stored_part(job: Job, store: KeyedStateStore, index: int) -> list[StoredTable]:
+    """What the subtask ``index`` of a new attempt would store."""
+    writer = TableWriter(job.storage, JobLayout("job").files_of(SubtaskId("v", index), Attempt(job.attempt)))
+    frozen = store.freeze(CheckpointId(job.last + 1))
+    stored = [writer.write(CheckpointId(job.last + 1), "uid", table, None)[0] for table in frozen]
+    release(frozen)
+    return stored
+
+
+@pytest.mark.parametrize("cache", [4000, "64MB"])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_files_are_taken_over_at_another_parallelism_and_back(kind: Kind, cache: Any, tmp_path: Path) -> None:
+    job = Job(tmp_path, cache)
+    store = job.open()
+    table = kind.open(store)
+    for step in range(7):
+        kind.write(table, step)
+    job.store(job.freeze(store))
+    store.close()
+    whole = tuple(job.confirmed.values())
+    job.attempt += 1
+    thirds: list[StoredTable] = []
+    for index in range(3):
+        groups = key_group_range(index, 3, 128)
+        store, table = adopted(job, kind, whole, groups)
+        thirds += stored_part(job, store, index)  # to read first would add the keys that are asked for
+        assert kind.content(table) == job.content(kind, cw.Memory(), groups)
+        store.close()
+    for index in range(2):
+        groups = key_group_range(index, 2, 128)
+        store, table = adopted(job, kind, thirds, groups)
+        assert kind.content(table) == job.content(kind, cw.Memory(), groups)
+        store.close()
+    store, table = adopted(job, kind, thirds, ALL)
+    for step in (7, 8):
+        kind.write(table, step)
+    assert kind.content(table) == content_of(kind, list(range(9)))
+    job.store(job.freeze(store))
+    assert job.content(kind, cw.Memory()) == content_of(kind, list(range(9)))
+    [folder] = [each for each in (job.local / "cutwater-rocksdb").iterdir() if each.is_dir()]
+    assert os.listdir(folder) == ["db"]
+    store.close()
+
+
+def test_a_backend_that_stores_everything_goes_on_with_the_files_of_one_that_does_not(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    store = job.open()
+    counted(store.aggregates("n", KEYS, COLUMNS), np.arange(3000))
+    job.store(job.freeze(store))
+    store.close()
+    other = cw.RocksDB(local_directories=[str(job.local)]).open("uid", ALL, 128)
+    assert set(other.adopt(job.restored())) == {"n"}
+    table = other.aggregates("n", KEYS, COLUMNS)
+    counted(table, np.arange(2000, 4000))
+    [frozen] = other.freeze()
+    counts = {row["k"]: row["n"] for batch in frozen.batches() for row in batch.to_pylist()}
+    assert counts == {key: 1 + (2000 <= key < 3000) for key in range(4000)}
+    frozen.release()
+    other.close()
+
+
+def test_files_taken_over_in_part_are_never_referenced_by_what_is_stored_next(tmp_path: Path) -> None:
+    """Names of a database's files tell nothing: another one gives the same names to others."""
+    job = Job(tmp_path)
+    store = job.open()
+    counted(store.aggregates("n", KEYS, COLUMNS), np.arange(3000))
+    job.store(job.freeze(store))
+    store.close()
+    for groups in (ALL, KeyGroupRange(0, 63)):
+        job.attempt += 1
+        store = job.backend.open("uid", groups, 128)
+        store.adopt(job.restored(groups))
+        store.aggregates("n", KEYS, COLUMNS)
+        before = {file.file for file in job.confirmed["n"].files}
+        confirmed = dict(job.confirmed)
+        job.store(job.freeze(store))
+        store.close()
+        assert not before & {file.file for file in job.confirmed["n"].files}
+        job.confirmed = confirmed
+
+
+def test_a_takeover_that_breaks_off_leaves_nothing_and_can_be_repeated(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    parts: list[StoredTable] = []
+    for index in range(3):
+        store = job.open()
+        own = store.aggregates("n", KEYS, COLUMNS)
+        keys = np.arange(3000)
+        groups = key_groups(hash_arrays([pa.array(keys)], len(keys)), 128)
+        third = key_group_range(index, 3, 128)
+        counted(own, keys[(groups >= third.first) & (groups <= third.last)])
+        [part] = stored_part(job, store, index)
+        parts.append(replace(part, first_key_group=third.first, last_key_group=third.last))
+        store.close()
+    files = [file for part in parts for file in part.files]
+    for broken in files:
+        content = job.storage.read(broken.file)
+        job.storage.put(broken.file, content[:-1] + bytes([content[-1] ^ 1]))
+        store = job.open()
+        with pytest.raises(DamagedCheckpoint, match="checksum"):
+            store.adopt(RestoredTables((), parts, ALL, storage=job.storage))
+        store.close()
+        assert list((job.local / "cutwater-rocksdb").iterdir()) == []
+        job.storage.put(broken.file, content)
+    store = job.open()
+    store.adopt(RestoredTables((), parts, ALL, storage=job.storage))
+    table = store.aggregates("n", KEYS, COLUMNS)
+    assert len(table) == 3000
+    touched = table.locate(pa.RecordBatch.from_arrays([pa.array(np.arange(3000))], schema=KEYS))
+    assert table.read(touched.rows)[0].to_pylist() == [1] * 3000
+    store.close()
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

@@ -1,0 +1,67 @@
+"""Very many rows on their way into RocksDB: sorted in columns, and written as files of RocksDB past its write buffer."""
+
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+
+import pyarrow as pa
+
+from cutwater.state.rocksdb_family import Entries, Entry, Family, in_lists
+from cutwater.state.rocksdb_keys import key_order, stored_keys
+from cutwater.state.rocksdb_layout import READ_ROWS, Layout
+from cutwater.state.row_codec import RowCodec
+
+LEAST_SORTED_BYTES = 1 << 20
+COPIED_ROWS = 64 * READ_ROWS
+"""So many rows of another database become one file: RocksDB keeps something of each in memory until it is whole."""
+
+
+def ingest_rows(family: Family, layout: Layout, batches: Iterable[pa.RecordBatch], sorted_bytes: int) -> int:
+    """Rows of a table whose content is ``BY_KEY``, each key once; columns may come in another order. How many there were.
+
+    As many as ``sorted_bytes`` are sorted at once and become a file. Others get the interpreter every few thousand rows.
+    """
+    codec = layout.codec()
+    count = 0
+    in_layout = (batch.select(layout.schema.names) for batch in batches)
+    for rows in _gathered(in_layout, max(sorted_bytes, LEAST_SORTED_BYTES)):
+        family.ingest(_in_order(rows, layout, codec))
+        count += rows.num_rows
+    return count
+
+
+def ingest_entries(family: Family, entries: Iterator[Entry]) -> int:
+    """As another database has them, in the order of the keys. How many there were."""
+    count = 0
+
+    def counted() -> Iterator[Entries]:
+        nonlocal count
+        for keys, values in in_lists(entries, READ_ROWS):
+            count += len(keys)
+            yield keys, values
+
+    lists = counted()
+    for first in lists:
+        family.ingest(chain([first], islice(lists, COPIED_ROWS // READ_ROWS - 1)))
+    return count
+
+
+def _gathered(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
+    waiting: list[pa.RecordBatch] = []
+    waiting_bytes = 0
+    for batch in chain(batches, [None]):
+        if waiting and (batch is None or waiting_bytes >= size):
+            yield pa.concat_batches(waiting)  # type: ignore[attr-defined]  # the stubs lack it
+            waiting, waiting_bytes = [], 0
+        if batch is not None and batch.num_rows:
+            waiting.append(batch)
+            waiting_bytes += batch.nbytes
+
+
+def _in_order(rows: pa.RecordBatch, layout: Layout, codec: RowCodec) -> Iterator[Entries]:
+    width = len(layout.keys)
+    order = key_order(rows.columns[:width], rows.columns[-1].to_numpy())
+    for start in range(0, rows.num_rows, READ_ROWS):
+        part = rows.slice(start, READ_ROWS) if order is None else rows.take(order[start : start + READ_ROWS])
+        *columns, groups = part.columns
+        keys = stored_keys(columns[:width], groups.to_numpy())
+        yield keys, codec.encode(columns[width:], part.num_rows)
