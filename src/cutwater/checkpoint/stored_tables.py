@@ -20,6 +20,7 @@ from cutwater.checkpoint.verification import missing_file, wrong_checksum
 from cutwater.checkpoint.written_file import WrittenFile
 from cutwater.errors import DamagedCheckpoint
 from cutwater.flow.arrow import Array
+from cutwater.flow.batches import gathered
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state.changes import header_of, true_groups
 from cutwater.state.frozen import KEY_GROUP_COLUMN, TableRows
@@ -57,7 +58,7 @@ def _write_streams(sink: pa.NativeFile, table: TableRows) -> tuple[int, int, int
     column = table.schema.get_field_index(KEY_GROUP_COLUMN)
     writer = pa.ipc.new_stream(sink, table.schema)
     schema = None
-    for batch in map(narrowed, _gathered(table.batches())):
+    for batch in map(narrowed, gathered(table.batches(), _BATCH_BYTES)):
         if batch.schema != schema:
             writer.close()
             schema = batch.schema
@@ -70,28 +71,6 @@ def _write_streams(sink: pa.NativeFile, table: TableRows) -> tuple[int, int, int
     writer.close()
     sink.flush()
     return (rows, first, last) if last >= first else (rows, 0, -1)  # the empty range says: no key groups
-
-
-def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows, small batches as one: a state of many windows, or of few changes, comes in very many of them."""
-    waiting: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        if waiting and batch.schema != waiting[0].schema:
-            yield _joined(waiting)
-            waiting, size = [], 0
-        if batch.num_rows:
-            waiting.append(batch)
-            size += batch.nbytes
-        if size >= _BATCH_BYTES:
-            yield _joined(waiting)
-            waiting, size = [], 0
-    if waiting:
-        yield _joined(waiting)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)  # type: ignore[attr-defined]  # the stubs lack it
 
 
 class RestoredTables:

@@ -5,6 +5,7 @@ from itertools import chain, islice
 
 import pyarrow as pa
 
+from cutwater.flow.batches import gathered
 from cutwater.state.rocksdb_family import Entries, Entry, Family, in_lists
 from cutwater.state.rocksdb_keys import key_order, stored_keys
 from cutwater.state.rocksdb_layout import READ_ROWS, Layout
@@ -23,7 +24,7 @@ def ingest_rows(family: Family, layout: Layout, batches: Iterable[pa.RecordBatch
     codec = layout.codec()
     count = 0
     in_layout = (batch.select(layout.schema.names) for batch in batches)
-    for rows in _gathered(in_layout, max(sorted_bytes, LEAST_SORTED_BYTES)):
+    for rows in gathered(in_layout, max(sorted_bytes, LEAST_SORTED_BYTES)):
         family.ingest(_in_order(rows, layout, codec))
         count += rows.num_rows
     return count
@@ -43,18 +44,6 @@ def ingest_entries(family: Family, entries: Iterator[Entry]) -> int:
     for first in lists:
         family.ingest(chain([first], islice(lists, COPIED_ROWS // READ_ROWS - 1)))
     return count
-
-
-def _gathered(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
-    waiting: list[pa.RecordBatch] = []
-    waiting_bytes = 0
-    for batch in chain(batches, [None]):
-        if waiting and (batch is None or waiting_bytes >= size):
-            yield pa.concat_batches(waiting)  # type: ignore[attr-defined]  # the stubs lack it
-            waiting, waiting_bytes = [], 0
-        if batch is not None and batch.num_rows:
-            waiting.append(batch)
-            waiting_bytes += batch.nbytes
 
 
 def _in_order(rows: pa.RecordBatch, layout: Layout, codec: RowCodec) -> Iterator[Entries]:
