@@ -16,23 +16,21 @@ done
 # Tests start hundreds of processes: none should compile again what another one has.
 unset PYTHONDONTWRITEBYTECODE
 
-ENOUGH_KB=$((4 * 1024 * 1024))
 # They open thousands of small databases, and each waits for the disk many times over. Where memory can be had as a folder,
 # nothing waits; a SIGKILL looks the same in it.
-in_memory() {
-  [ "$(df --output=avail /dev/shm 2>/dev/null | tail -n 1)" -ge $ENOUGH_KB ] 2>/dev/null && mktemp -d /dev/shm/cutwater.XXXXXX
-}
-
-run_beside() {
-  local folder status
-  folder=$(in_memory) && export TMPDIR=$folder
-  .venv/bin/pytest --numprocesses=logical --dist=worksteal "$@"
-  status=$?
-  [ -z "$folder" ] || if [ $status -eq 0 ]; then rm -rf "$folder"; else echo "what the failed tests wrote: $folder"; fi
-  return $status
-}
-
+ENOUGH_KB=$((4 * 1024 * 1024))
+folder=
+if [ "$(df --output=avail /dev/shm 2>/dev/null | tail -n 1)" -ge $ENOUGH_KB ] 2>/dev/null; then
+  folder=$(mktemp -d /dev/shm/cutwater.XXXXXX) && export TMPDIR=$folder
+fi
 failed=()
-[ ${#beside[@]} -eq 0 ] || (run_beside "${beside[@]}") || failed+=("tests side by side")
-[ ${#alone[@]} -eq 0 ] || .venv/bin/pytest "${alone[@]}" || failed+=("tests one after the other")
-[ ${#failed[@]} -eq 0 ] || { printf 'failed: %s\n' "${failed[@]}" >&2; exit 1; }
+trap '[ -z "$folder" ] || [ ${#failed[@]} -gt 0 ] || rm -rf "$folder"' EXIT
+trap 'exit 130' INT # pytest ends as if it had only failed, and the second part would begin
+
+[ ${#beside[@]} -eq 0 ] || .venv/bin/pytest --numprocesses=logical --dist=worksteal "${beside[@]}" || failed+=("side by side")
+[ ${#alone[@]} -eq 0 ] || .venv/bin/pytest "${alone[@]}" || failed+=("one after the other")
+
+[ ${#failed[@]} -gt 0 ] || exit 0
+printf 'failed: tests that run %s\n' "${failed[@]}" >&2
+[ -z "$folder" ] || echo "what they wrote is in $folder" >&2
+exit 1
