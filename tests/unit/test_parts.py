@@ -1,8 +1,8 @@
 """``make test`` runs two parts, and tells of a failure in either. Its pytest here only writes down how it was called."""
 
-import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,21 +10,29 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "scripts" / "test.sh"
 RECORDING = """#!/usr/bin/env bash
 echo "$@" >> calls
-echo "in $TMPDIR" >> folders
+echo "$TMPDIR" >> folders
 [ ! -e fails ] || ! grep -qFx -- "$*" fails
 """
 BESIDE = "--numprocesses=logical --dist=worksteal"
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Path:
+def tree(tmp_path: Path) -> Iterator[Path]:
     for folder in ("scripts", ".venv/bin"):
         (tmp_path / folder).mkdir(parents=True)
     shutil.copy(SCRIPT, tmp_path / "scripts")
     recording = tmp_path / ".venv" / "bin" / "pytest"
     recording.write_text(RECORDING)
     recording.chmod(0o755)
-    return tmp_path
+    yield tmp_path
+    for folder in _folders(tmp_path):
+        if folder.is_relative_to("/dev/shm"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _folders(tree: Path) -> list[Path]:
+    """Where each call was told to keep its temporary files."""
+    return [Path(line) for line in (tree / "folders").read_text().splitlines()]
 
 
 def called(tree: Path, *paths: str) -> tuple[int, list[str]]:
@@ -63,8 +71,7 @@ def test_the_folder_in_memory_is_removed_unless_a_test_failed(tree: Path) -> Non
     called(tree, "tests/unit")
     (tree / "fails").write_text(f"{BESIDE} tests/unit\n")
     called(tree, "tests/unit")
-    passed, failed = (line.removeprefix("in ") for line in (tree / "folders").read_text().splitlines())
-    if not failed.startswith("/dev/shm/"):
+    passed, failed = _folders(tree)
+    if not failed.is_relative_to("/dev/shm"):
         pytest.skip("/dev/shm is small here")
-    assert not os.path.exists(passed)
-    os.rmdir(failed)
+    assert failed.is_dir() and not passed.exists()
