@@ -13,7 +13,7 @@ demo: $(READY) ## a stream that is killed and goes on as if nothing had happened
 	@scripts/with_java.sh $(BIN)/cutwater demo
 
 test: check ## the checks, then every test that needs no outside service (TESTS=path for some of them)
-	@scripts/with_java.sh $(BIN)/pytest $(TESTS)
+	@scripts/with_java.sh scripts/test.sh $(TESTS)
 
 check: $(READY) ## lint, format, types, layering; no test is run
 	@failed=; for step in "ruff check ." "ruff format --check ." mypy lint-imports; do \

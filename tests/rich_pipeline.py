@@ -23,8 +23,8 @@ import cutwater as cw
 BACKENDS: Mapping[str, cw.StateBackend] = {
     "memory": cw.Memory(),
     "memory, incremental": cw.Memory(incremental=True),
-    "rocksdb": cw.RocksDB(cache="20kB"),
-    "rocksdb, incremental": cw.RocksDB(incremental=True, cache="20kB"),
+    "rocksdb": cw.RocksDB(cache="8kB"),
+    "rocksdb, incremental": cw.RocksDB(incremental=True, cache="8kB"),
 }
 """Every backend that the pipeline is run on, by the name that tests give it. The one place to add one."""
 

@@ -59,7 +59,7 @@ def test_a_job_killed_at_70_percent_goes_on_from_there_and_writes_every_row_once
         while (seen := _committed(tmp_path)).height < PART:
             assert first.poll() is None, f"it ended by itself: {(tmp_path / 'stderr.txt').read_text()}"
             assert time.monotonic() < deadline, f"only {seen.height} rows: {(tmp_path / 'stderr.txt').read_text()}"
-            time.sleep(0.05)
+            time.sleep(0.2)
     finally:
         first.send_signal(signal.SIGKILL)
         first.communicate()

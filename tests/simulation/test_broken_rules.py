@@ -250,7 +250,10 @@ VARIANTS: Sequence[Variant] = (
         "r41", _r41_a_snapshot_lists_only_its_own_transaction, "two phase", {"crashes": 9, "declines": 0.3, **LONG}
     ),
     Variant(
-        "r42", _r42_the_next_notice_does_not_wait_for_the_commits, "two phase", {"crashes": 0, "triggers": 0.3, **LONG}
+        "r42",
+        _r42_the_next_notice_does_not_wait_for_the_commits,
+        "two phase",
+        {"crashes": 0, "triggers": 0.3, "max_concurrent": 2, **LONG},
     ),
 )
 

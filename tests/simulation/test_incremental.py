@@ -204,7 +204,7 @@ def test_a_savepoint_is_complete_in_itself() -> None:
 
 # --- from one life to the next, however wide and on whatever backend -------------------------------------------------------
 
-COUNT = 300
+COUNT = 240
 INCREMENTAL_MEMORY = cw.Memory(incremental=True)
 INCREMENTAL_ROCKSDB = cw.RocksDB(incremental=True, cache="20kB")
 
@@ -260,7 +260,7 @@ def test_a_job_goes_on_from_increments(lives: list[tuple[cw.StateBackend, int]])
     chained = 0
     for number, (backend, parallelism) in enumerate(lives, 1):
         life = Life(store, backend, parallelism, chance)
-        life.live(4 if number < len(lives) else 1_000_000)
+        life.live(3 if number < len(lives) else 1_000_000)
         chained = max(chained, *(max(lengths(each), default=0) for each in store.completed()))
         if number < len(lives):
             assert not life.finished

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.timeout(600)
 
 WIDTHS = pytest.mark.parametrize("parallelism", [1, 3])
 
-COUNT = 2100
+COUNT = 900
 
 
 @pytest.fixture(scope="module")

@@ -46,6 +46,7 @@ PEER = Path(__file__).with_name("peer_process.py")
 SUBTASK = SubtaskId("count", 0)
 OTHER = SubtaskId("map", 0)
 PATIENCE = 30.0
+TRIES = 4
 
 
 def wait_until(condition: Callable[[], Any], what: str, timeout: float = PATIENCE) -> Any:
@@ -230,8 +231,18 @@ def test_a_second_process_for_the_same_subtask_is_refused(server: ControlServer,
     assert [report for report in server.receive(0) if isinstance(report, tuple)] == [(SUBTASK, Running())] * 2
 
 
-@pytest.mark.parametrize("lease", ["1s", "2s"])
-def test_a_client_whose_driver_was_killed_exits_within_its_lease(lease: str) -> None:
+def within(seconds: float, took: Callable[[], float]) -> bool:
+    """Whether one of some tries took no longer: a busy machine makes any of them late, a mistake all of them."""
+    for _ in range(TRIES):
+        seen = took()
+        print(f"took {seen:.3f} s; allowed are {seconds} s")
+        if seen < seconds:
+            return True
+    return False
+
+
+def _outlived_its_driver(lease: str) -> float:
+    """How long a client did, in seconds."""
     with process("driver") as driver:
         assert driver.stdout is not None
         where = json.loads(driver.stdout.readline())
@@ -243,9 +254,12 @@ def test_a_client_whose_driver_was_killed_exits_within_its_lease(lease: str) -> 
             killed_at = time.monotonic()
             driver.send_signal(signal.SIGKILL)
             assert worker.wait(PATIENCE) == LOST_EXIT_CODE
-            took = time.monotonic() - killed_at
-    print(f"with a lease of {lease} the worker was gone after {took:.3f} s")
-    assert took < float(lease[:-1]) + 0.5
+            return time.monotonic() - killed_at
+
+
+@pytest.mark.parametrize("lease", [1, 2])
+def test_a_client_whose_driver_was_killed_exits_within_its_lease(lease: int) -> None:
+    assert within(lease + 0.5, lambda: _outlived_its_driver(f"{lease}s"))
 
 
 def test_abort_ends_the_process_at_once_and_its_lease_is_not_renewed(server: ControlServer, keys: AttemptKeys) -> None:
@@ -270,7 +284,8 @@ def test_the_driver_knows_how_long_a_lease_may_last(server: ControlServer, keys:
         wait_until(lambda: running.lease_deadline > deadline, "a renewal")
 
 
-def test_a_frozen_process_exits_when_it_wakes_up_after_its_lease(keys: AttemptKeys) -> None:
+def _outlived_its_lease(keys: AttemptKeys) -> float:
+    """How long a client did that was stopped before, and only went on behind its end."""
     server = ControlServer(Attempt(1), keys)
     collected = Collected(server)
     with client_process(server.address, keys, lease="1s") as worker:
@@ -283,7 +298,11 @@ def test_a_frozen_process_exits_when_it_wakes_up_after_its_lease(keys: AttemptKe
         woken_at = time.monotonic()
         worker.send_signal(signal.SIGCONT)
         assert worker.wait(PATIENCE) == LOST_EXIT_CODE
-        assert time.monotonic() - woken_at < 0.6
+        return time.monotonic() - woken_at
+
+
+def test_a_frozen_process_exits_when_it_wakes_up_after_its_lease(keys: AttemptKeys) -> None:
+    assert within(0.6, lambda: _outlived_its_lease(keys))
 
 
 def test_a_process_that_was_starved_beyond_its_lease_goes_on_if_the_driver_is_there(

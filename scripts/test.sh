@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Runs the named tests (folders, files, single ones) in two parts: those without Spark side by side on all cores, then the
+# others one after the other, as a Spark job wants the cores for itself. Both are run, and if one fails, so does the whole.
+#   scripts/test.sh path [path ...]
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+beside=() alone=()
+for path in "$@"; do
+  case $path/ in
+    tests/unit/* | tests/simulation/*) beside+=("$path") ;;
+    *) alone+=("$path") ;;
+  esac
+done
+
+# Tests start hundreds of processes: none should compile again what another one has.
+unset PYTHONDONTWRITEBYTECODE
+
+# They open thousands of small databases, and each waits for the disk many times over. Where memory can be had as a folder,
+# nothing waits; a SIGKILL looks the same in it.
+ENOUGH_KB=$((4 * 1024 * 1024))
+folder=
+if [ "$(df --output=avail /dev/shm 2>/dev/null | tail -n 1)" -ge $ENOUGH_KB ] 2>/dev/null; then
+  folder=$(mktemp -d /dev/shm/cutwater.XXXXXX) && export TMPDIR=$folder
+fi
+failed=()
+trap '[ -z "$folder" ] || [ ${#failed[@]} -gt 0 ] || rm -rf "$folder"' EXIT
+trap 'exit 130' INT # pytest ends as if it had only failed, and the second part would begin
+
+[ ${#beside[@]} -eq 0 ] || .venv/bin/pytest --numprocesses=logical --dist=worksteal "${beside[@]}" || failed+=("side by side")
+[ ${#alone[@]} -eq 0 ] || .venv/bin/pytest "${alone[@]}" || failed+=("one after the other")
+
+[ ${#failed[@]} -gt 0 ] || exit 0
+printf 'failed: tests that run %s\n' "${failed[@]}" >&2
+[ -z "$folder" ] || echo "what they wrote is in $folder" >&2
+exit 1
