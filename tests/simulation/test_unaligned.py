@@ -24,8 +24,9 @@ from tests.simulation.topologies import TOPOLOGIES
 from tests.simulation.variants import Patch, Variant, check_that_it_is_caught
 from tests.simulation.world import Setting, World, judge_every_cut, run_and_judge, run_to_the_end
 
-MOVABLE = st.sampled_from(sorted(set(TOPOLOGIES) - {"two phase", "broadcast"}))
-"""How many copies of a record a broadcast makes depends on the parallelism that it meets."""
+MOVABLE = st.sampled_from(sorted(set(TOPOLOGIES) - {"two phase", "broadcast", "narrowing"}))
+"""How many copies of a record a broadcast makes depends on the parallelism that it meets. Where everything has parallelism 1,
+the steps of "narrowing" are one chain, and rows between them have no way any more: they are refused."""
 TIMEOUTS = st.sampled_from((None, "1ms", "10ms"))
 UNALIGNED: dict[str, st.SearchStrategy[object]] = {
     "unaligned": st.just(True),

@@ -13,7 +13,6 @@ from cutwater.checkpoint.start import StartFresh
 from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointStatus
 from cutwater.checkpoint.verification import verify
 from cutwater.control.messages import AbortCheckpoint, CheckpointCompleted, CutNow, ToSubtask, TriggerCheckpoint
-from cutwater.duration import parse_duration
 from cutwater.flow.envelope import Row, RowKind
 from cutwater.flow.ids import CheckpointId, SubtaskId
 from cutwater.job.definition import JobDefinition
@@ -253,6 +252,8 @@ def _define(setting: Setting, sources: Sequence[Numbers]) -> JobDefinition:
         max_concurrent=setting.max_concurrent,
         tolerable_failures=1_000_000,
         retain=setting.retain,
+        unaligned=setting.unaligned,
+        aligned_timeout=setting.aligned_timeout,
     )
     env = cw.Environment(
         parallelism=setting.parallelism,
@@ -260,11 +261,7 @@ def _define(setting: Setting, sources: Sequence[Numbers]) -> JobDefinition:
         state_backend=cw.Memory(incremental=setting.incremental),
     )
     setting.shape.build(*(env.read(source, uid=source.name) for source in sources))
-    definition = replace(env.define("simulated", setting.parallelism), limits=setting.limits)
-    if not setting.unaligned:
-        return definition
-    timeout = None if setting.aligned_timeout is None else parse_duration("aligned_timeout", setting.aligned_timeout)
-    return replace(definition, checkpointing=replace(checkpointing, unaligned=True, aligned_timeout=timeout))
+    return replace(env.define("simulated", setting.parallelism), limits=setting.limits)
 
 
 def copy_of(storage: Any) -> MemoryStorage:

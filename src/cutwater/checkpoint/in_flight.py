@@ -105,7 +105,7 @@ def _check_schema(checkpoint: CompletedCheckpoint, stored: InFlightEdge, shape: 
         raise RestoreError(
             f"Checkpoint {checkpoint.id} of job {checkpoint.job!r} holds rows that were on their way ({stored.name}) as\n"
             f"{stored.schema}\nand this program sends there\n{shape.edge.schema}\n"
-            f"Restore it with the old program and take a savepoint, which holds no such rows."
+            f"Restore it with the old program, and let it take an aligned checkpoint: that holds no such rows."
         )
 
 
@@ -114,6 +114,6 @@ def _no_such_edge(
 ) -> RestoreError:
     return RestoreError(
         f"Checkpoint {checkpoint.id} of job {checkpoint.job!r} holds rows that were on their way ({missing}), and this program "
-        f"has no such way. It has: {', '.join(map(str, known)) or 'none'}.\nKeep the uids at both ends, restore it with the old "
-        f"program and take a savepoint (which holds no such rows), or drop them with allow_non_restored_state=True."
+        f"has no such way. It has: {', '.join(map(str, known)) or 'none'}.\nKeep the uids at both ends, and their "
+        f"parallelism if one runs inside the other's subtasks now; or drop the rows with allow_non_restored_state=True."
     )

@@ -90,7 +90,7 @@ def test_rows_without_a_way_into_the_program_are_refused_or_dropped_on_purpose()
 
 def test_rows_of_another_schema_are_refused_with_both() -> None:
     edges = [replace(shape(Exchange.FORWARD, 2), edge=replace(EDGE, schema="k: string"))]
-    with pytest.raises(RestoreError, match=r"(?s)src -> v.*k: int64.*k: string.*savepoint"):
+    with pytest.raises(RestoreError, match=r"(?s)src -> v.*k: int64.*k: string.*aligned checkpoint"):
         plan_in_flight(checkpoint(2), edges, GROUPS, allow_non_restored_state=True)
 
 
