@@ -75,8 +75,6 @@ def refuse_broken_promises(
                     f"Set checkpointing=cw.Checkpointing(interval='10s', storage='file:checkpoints')."
                 )
         return
-    if checkpointing.unaligned:
-        raise ConfigError("unaligned=True: unaligned checkpoints are not supported by this version; leave it out.")
     if checkpointing.mode is CheckpointMode.EXACTLY_ONCE:
         for uid, source in sources.items():
             if not source.replayable and not getattr(source, "allow_data_loss", False):

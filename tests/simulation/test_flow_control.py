@@ -58,20 +58,28 @@ class Watched(World):
                     self.spilled = max(self.spilled, queue.spilled_bytes)
         return moved
 
+    @property
+    def in_flight(self) -> int:
+        """On one channel: the buffer, the row in the reader's hand, and what the sender has in its hands."""
+        return (self.setting.buffer_rows + 4) * ROW_BYTES
+
+    def check_unaligned_bounds(self) -> None:
+        """Twice the pipes: those that a gate let in, and those that filled until the senders heard that they must wait."""
+        most = LIMITS.inbox_bytes + ROW_BYTES + 2 * 2 * self.setting.parallelism * self.in_flight
+        assert self.most_inbox <= most, f"an inbox had {self.most_inbox} bytes, more than {most}"
+
     def check_bounds(self) -> None:
-        """In flight on one channel: the buffer, the row in the reader's hand, and what the sender has in its hands."""
-        in_flight = (self.setting.buffer_rows + 4) * ROW_BYTES
         channels = 2 * self.setting.parallelism
-        held = LIMITS.hold_bytes + in_flight
+        held = LIMITS.hold_bytes + self.in_flight
         assert self.most_held <= held, f"a channel held {self.most_held} bytes, more than {held}"
         inbox = LIMITS.inbox_bytes + ROW_BYTES + channels * held
         assert self.most_inbox <= inbox, f"an inbox had {self.most_inbox} bytes, more than {inbox}"
 
 
-def watched(seed: int, *, rows: int = 200, triggers: float = 0.01) -> Watched:
+def watched(seed: int, *, rows: int = 200, triggers: float = 0.01, unaligned: bool = False) -> Watched:
     setting = Setting(
         "two sources", seed, rows=rows, crashes=0, buffer_rows=1 + seed % 3, limits=LIMITS, interval="1h", timeout="1h",
-        triggers=triggers, repeats=False,
+        triggers=triggers, repeats=False, unaligned=unaligned,
     )  # fmt: skip
     world = Watched(setting)
     run_to_the_end(world)
@@ -109,6 +117,21 @@ def test_rule_12_broken_a_sender_that_does_not_pause_is_caught(monkeypatch: pyte
     with pytest.raises(AssertionError, match="a channel held"):
         for seed in range(6):
             watched(seed).check_bounds()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_inbox_stays_bounded_over_many_unaligned_checkpoints(seed: int) -> None:
+    """Rule 15: each moves the pipes into the inbox, which empties more slowly than checkpoints follow one another."""
+    world = watched(seed, triggers=0.2, unaligned=True)
+    world.check_unaligned_bounds()
+    assert len(world.ended) > 20
+    assert world.paused, "PAUSE was never needed: nothing was tested"
+
+
+def test_rule_15_broken_senders_that_fill_the_pipes_again_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Intake, "_stem", lambda self, channels: None)
+    with pytest.raises(AssertionError, match="an inbox had"):
+        watched(0, triggers=0.2, unaligned=True).check_unaligned_bounds()
 
 
 @pytest.fixture

@@ -15,14 +15,15 @@ COUNT = 400
 NUMBERS = list(range(COUNT))
 
 
-def _environment(backend: str, parallelism: int) -> cw.Environment:
-    checkpointing = cw.Checkpointing("3650 days", storage=cw.memory_storage("1GB"))
+def _environment(backend: str, parallelism: int, *, unaligned: bool = False) -> cw.Environment:
+    checkpointing = cw.Checkpointing("3650 days", storage=cw.memory_storage("1GB"), unaligned=unaligned)
     return cw.Environment(parallelism=parallelism, checkpointing=checkpointing, state_backend=BACKENDS[backend])
 
 
-def _run(backend: str, parallelism: int, inputs: Any, seed: int) -> dict[str, list[Any]]:
+def _run(backend: str, parallelism: int, inputs: Any, seed: int, *, unaligned: bool = False) -> dict[str, list[Any]]:
     choose = random.Random(seed).randrange
-    return run(partial(pipeline, count=COUNT), inputs, environment=_environment(backend, parallelism), choose=choose)
+    environment = _environment(backend, parallelism, unaligned=unaligned)
+    return run(partial(pipeline, count=COUNT), inputs, environment=environment, choose=choose)
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
@@ -66,6 +67,12 @@ def test_failures_change_nothing_wherever_they_come(backend: str, parallelism: i
     got = _run(backend, parallelism, _failing(seed), seed)
     assert difference(told(got), truth(COUNT)) == {}
     assert 0 < len(got["late"]) < COUNT // 5
+
+
+@pytest.mark.parametrize(("backend", "parallelism", "seed"), [*itertools.product(IN_MEMORY, [1, 3], range(4))])
+def test_failures_change_nothing_when_cuts_are_unaligned(backend: str, parallelism: int, seed: int) -> None:
+    got = _run(backend, parallelism, _failing(seed), seed, unaligned=True)
+    assert difference(told(got), truth(COUNT)) == {}
 
 
 @pytest.mark.parametrize("backend", IN_MEMORY)

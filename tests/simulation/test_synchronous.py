@@ -61,10 +61,10 @@ def run(backend: cw.StateBackend, monkeypatch: pytest.MonkeyPatch) -> tuple[Logg
     log: list[tuple[str, int]] = []
     barrier = Outputs.barrier
 
-    def noted(self: Outputs, checkpoint: CheckpointId, triggered_at: float, *, savepoint: bool) -> Any:
+    def noted(self: Outputs, checkpoint: CheckpointId, triggered_at: float, **how: bool) -> Any:
         if self is simulation.subtasks[SubtaskId("counts", 0)]._outputs:
             log.append(("barrier", checkpoint))
-        return barrier(self, checkpoint, triggered_at, savepoint=savepoint)
+        return barrier(self, checkpoint, triggered_at, **how)
 
     monkeypatch.setattr(Outputs, "barrier", noted)
     simulation = Logged(backend, log)

@@ -12,7 +12,7 @@ from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.start import StartFresh
 from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointStatus
 from cutwater.checkpoint.verification import verify
-from cutwater.control.messages import AbortCheckpoint, CheckpointCompleted, ToSubtask, TriggerCheckpoint
+from cutwater.control.messages import AbortCheckpoint, CheckpointCompleted, CutNow, ToSubtask, TriggerCheckpoint
 from cutwater.flow.envelope import Row, RowKind
 from cutwater.flow.ids import CheckpointId, SubtaskId
 from cutwater.job.definition import JobDefinition
@@ -29,7 +29,7 @@ from tests.simulation.topologies import TOPOLOGIES, Numbers, Topology
 
 STORMY_STEPS = 4_000
 MOST_STEPS = 15_000
-REPEATABLE = (TriggerCheckpoint, AbortCheckpoint, CheckpointCompleted)
+REPEATABLE = (TriggerCheckpoint, CutNow, AbortCheckpoint, CheckpointCompleted)
 STORAGE_LIMIT = 1 << 30
 
 
@@ -44,14 +44,20 @@ class Setting:
     topology: str
     seed: int
     parallelism: int = 2
+    splits: int | None = None
+    """Of each source; None: as many as subtasks."""
     rows: int = 6
     buffer_rows: int = 2
     mode: str = "exactly_once"
+    unaligned: bool = False
+    aligned_timeout: str | None = None
     max_concurrent: int = 1
     crashes: int = 2
     declines: float = 0.0
     hesitant: bool = False
     repeats: bool = True
+    preempted: bool = False
+    """Rows and messages also come while a loop is in the middle of its work, as other threads of a subtask bring them."""
     triggers: float = 0.05
     limits: FlowLimits = field(
         default_factory=lambda: FlowLimits(
@@ -95,7 +101,7 @@ class World(Simulation):
         self.setting = setting
         self.random = random.Random(setting.seed if seed is None else seed)
         self.sources = [
-            Numbers(name, setting.parallelism, setting.rows, hesitant=setting.hesitant)
+            Numbers(name, setting.splits or setting.parallelism, setting.rows, hesitant=setting.hesitant)
             for name in "ab"[: setting.shape.sources]
         ]
         self.definition = _define(setting, self.sources)
@@ -121,6 +127,25 @@ class World(Simulation):
         self.delivered.clear()
         with self.outside.restoring():
             super().start_attempt(None if self._resume else start)
+
+    def _deploy(self, subtask: SubtaskId, level: int, partition: int) -> None:
+        super()._deploy(subtask, level, partition)
+        if self.setting.preempted:
+            running = self.subtasks[subtask]
+            running._slice = self._preempted(str(subtask), running._slice)  # type: ignore[method-assign]
+
+    def _preempted(
+        self, subtask: str, work: Callable[[int, Callable[[], None]], None]
+    ) -> Callable[[int, Callable[[], None]], None]:
+        def sliced(rows: int, process: Callable[[], None]) -> None:
+            work(rows, process)
+            for _ in range(self.random.choice((0, 0, 0, 2, 6))):
+                others = [each for each in self.actions() if each.kind in ("reader", "to subtask")]
+                own = [each for each in others if each.actor.partition("<-")[0] == subtask]
+                if own:
+                    self.random.choice(own).run()
+
+        return sliced
 
     def _writer(self, subtask: SubtaskId) -> TableWriter:
         return FlakyWriter(
@@ -219,17 +244,20 @@ class World(Simulation):
 
 
 def _define(setting: Setting, sources: Sequence[Numbers]) -> JobDefinition:
+    checkpointing = cw.Checkpointing(
+        setting.interval,
+        storage=cw.memory_storage("1GB"),
+        mode=setting.mode,
+        timeout=setting.timeout,
+        max_concurrent=setting.max_concurrent,
+        tolerable_failures=1_000_000,
+        retain=setting.retain,
+        unaligned=setting.unaligned,
+        aligned_timeout=setting.aligned_timeout,
+    )
     env = cw.Environment(
         parallelism=setting.parallelism,
-        checkpointing=cw.Checkpointing(
-            setting.interval,
-            storage=cw.memory_storage("1GB"),
-            mode=setting.mode,
-            timeout=setting.timeout,
-            max_concurrent=setting.max_concurrent,
-            tolerable_failures=1_000_000,
-            retain=setting.retain,
-        ),
+        checkpointing=checkpointing,
         state_backend=cw.Memory(incremental=setting.incremental),
     )
     setting.shape.build(*(env.read(source, uid=source.name) for source in sources))
@@ -278,9 +306,18 @@ def run_and_judge(setting: Setting) -> World:
     return world
 
 
-def judge_every_cut(world: World) -> int:
-    """Each checkpoint that completed is a consistent cut: a job that goes on from it ends with the same answer."""
-    quiet = replace(world.setting, crashes=0, declines=0.0, hesitant=False)
+def judge_every_cut(world: World, parallelism: int | None = None) -> int:
+    """Each checkpoint that completed is a consistent cut: a job that goes on from it ends with the same answer. So does one
+    of another ``parallelism``."""
+    setting = world.setting
+    quiet = replace(
+        setting,
+        crashes=0,
+        declines=0.0,
+        hesitant=False,
+        splits=setting.splits or setting.parallelism,
+        parallelism=parallelism or setting.parallelism,
+    )
     for number, moment in enumerate(world.moments):
         run_to_the_end(World(quiet, moment, seed=world.setting.seed + number)).judge()
     return len(world.moments)

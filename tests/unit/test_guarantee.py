@@ -83,13 +83,6 @@ def test_a_socket_under_exactly_once_is_refused_until_the_loss_is_accepted() -> 
     assert set(accepted.define("job", 1).sources) == {"lines"}
 
 
-def test_unaligned_checkpoints_are_refused_as_not_supported_yet() -> None:
-    env = cw.Environment(checkpointing=checkpointing(unaligned=True))
-    env.read(REPLAYABLE).write(cw.discard())
-    with pytest.raises(cw.ConfigError, match=r"unaligned=True.*not supported.*leave it out"):
-        env.define("job", 1)
-
-
 class Forgets(cw.KeyedProcess):
     seen = cw.ValueState("boolean", ttl="1h")
 

@@ -34,4 +34,34 @@ class AbandonAlignment:
     reason: str
 
 
-Effect = HoldChannel | ReleaseChannels | CutHere | AbandonAlignment
+@dataclass(frozen=True, slots=True)
+class CutAtOnce:
+    """Cut before anything more is processed: what waits, and is not behind the barrier of its channel, is recorded."""
+
+    checkpoint: CheckpointId
+
+
+@dataclass(frozen=True, slots=True)
+class CancelCut:
+    """The loop need not cut any more."""
+
+    checkpoint: CheckpointId
+
+
+@dataclass(frozen=True, slots=True)
+class FinishRecording:
+    """Every live channel delivered its barrier: what was recorded is all that was in flight."""
+
+    checkpoint: CheckpointId
+
+
+@dataclass(frozen=True, slots=True)
+class DropRecording:
+    """The checkpoint was given up behind the cut: nobody needs what was recorded."""
+
+    checkpoint: CheckpointId
+
+
+Effect = (
+    HoldChannel | ReleaseChannels | CutHere | AbandonAlignment | CutAtOnce | CancelCut | FinishRecording | DropRecording
+)

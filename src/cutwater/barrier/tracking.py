@@ -21,7 +21,11 @@ class BarrierTracking:
     def aligning(self) -> CheckpointId | None:
         return min(self.arrived, default=None)
 
-    def barrier_arrived(self, channel: ChannelId, checkpoint: CheckpointId) -> Transition:
+    @property
+    def gate_is_open(self) -> bool:
+        return False
+
+    def barrier_arrived(self, channel: ChannelId, checkpoint: CheckpointId, *, unaligned: bool = False) -> Transition:
         if checkpoint <= self.settled or checkpoint in self.aborted:
             return self, ()
         delivered = self.arrived.get(checkpoint, frozenset()) | {channel}
@@ -35,6 +39,13 @@ class BarrierTracking:
             return self, ()
         remaining = {n: channels for n, channels in self.arrived.items() if n != checkpoint}
         return replace(self, aborted=self.aborted | {checkpoint}, arrived=remaining), ()
+
+    def cut_requested(self, checkpoint: CheckpointId) -> Transition:
+        """Nobody asks for an unaligned cut here: it would be exactly once."""
+        return self, ()
+
+    def cut_taken(self, checkpoint: CheckpointId) -> Transition:
+        return self, ()
 
     def _cut_what_is_complete(self) -> Transition:
         complete = sorted(n for n, channels in self.arrived.items() if self.live <= channels)

@@ -36,9 +36,10 @@ class SendTrigger:
 
 @dataclass(frozen=True, slots=True)
 class SendCutNow:
-    """The alignment timeout has passed: whoever has not cut cuts unaligned."""
+    """The alignment timeout has passed: whoever has not cut cuts unaligned. ``triggered_at`` as in ``SendTrigger``."""
 
     checkpoint: CheckpointId
+    triggered_at: float
     to: tuple[SubtaskId, ...]
 
 

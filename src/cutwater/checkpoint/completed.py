@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from cutwater.checkpoint.layout import SHARED_FOLDER
-from cutwater.checkpoint.snapshot import StoredOperator, SubtaskMetrics, SubtaskSnapshot
+from cutwater.checkpoint.snapshot import StoredOperator, SubtaskMetrics, SubtaskSnapshot, in_flight_from_json
 from cutwater.checkpoint.statistics import CheckpointKind
 from cutwater.errors import DamagedCheckpoint, RestoreError
 from cutwater.flow.ids import Attempt, CheckpointId
@@ -18,9 +18,10 @@ from cutwater.state.stored import Form, StoredFile, StoredTable, stored_table_fr
 
 Json = Any
 
-FORMAT = 3
+FORMAT = 4
 _ONE_FILE_A_TABLE = 2
-"""The format before, which is still read."""
+_NOTHING_IN_FLIGHT = 3
+_READABLE = (_ONE_FILE_A_TABLE, _NOTHING_IN_FLIGHT, FORMAT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +127,13 @@ class CompletedCheckpoint:
         def changed(table: StoredTable) -> StoredTable:
             return replace(table, files=tuple(map(other, table.files)))
 
-        def operators(snapshot: SubtaskSnapshot) -> tuple[StoredOperator, ...]:
-            return tuple(replace(each, tables=tuple(map(changed, each.tables))) for each in snapshot.operators)
+        def moved(snapshot: SubtaskSnapshot) -> SubtaskSnapshot:
+            operators = tuple(replace(each, tables=tuple(map(changed, each.tables))) for each in snapshot.operators)
+            rows = snapshot.in_flight
+            in_flight = None if rows is None else replace(rows, table=changed(rows.table))
+            return replace(snapshot, operators=operators, in_flight=in_flight)
 
-        records = (
-            replace(each, snapshot=replace(each.snapshot, operators=operators(each.snapshot))) for each in self.subtasks
-        )
+        records = (replace(each, snapshot=moved(each.snapshot)) for each in self.subtasks)
         return replace(self, subtasks=tuple(records))
 
 
@@ -152,16 +154,18 @@ def snapshot_from_json(value: Json) -> SubtaskSnapshot:
         StoredOperator(each["uid"], each["inline"], tuple(map(stored_table_from_json, each["tables"])))
         for each in value["operators"]
     )
-    return SubtaskSnapshot(value["vertex"], value["index"], value["finished"], tuple(operators))
+    rows = value.get("in_flight")
+    in_flight = None if rows is None else in_flight_from_json(rows)
+    return SubtaskSnapshot(value["vertex"], value["index"], value["finished"], tuple(operators), in_flight)
 
 
 def _with_files(table: Json) -> Json:
-    """A table of the format before as one of this."""
+    """A table of format 2 as one of those since."""
     file = {"file": table.pop("file"), "size": table.pop("size"), "checksum": table.pop("checksum")}
     return {**table, "files": [file], "form": Form.ROWS}
 
 
-def _from_format_before(value: Json) -> Json:
+def _from_format_two(value: Json) -> Json:
     for record in value["subtasks"]:
         for operator in record["snapshot"]["operators"]:
             operator["tables"] = [_with_files(table) for table in operator["tables"]]
@@ -243,13 +247,13 @@ def decode_metadata(name: str, file: bytes) -> CompletedCheckpoint:
         )
     value = json.loads(content)
     found_format = value.get("format")
-    if found_format not in (_ONE_FILE_A_TABLE, FORMAT):
+    if found_format not in _READABLE:
         raise RestoreError(
-            f"{name} has format {found_format}, this version of Cutwater reads formats {_ONE_FILE_A_TABLE} and {FORMAT}. "
+            f"{name} has format {found_format}, this version of Cutwater reads formats {_READABLE[0]} to {FORMAT}. "
             f"Restore it with the version that wrote it."
         )
     try:
-        return from_json(_from_format_before(value) if found_format == _ONE_FILE_A_TABLE else value)
+        return from_json(_from_format_two(value) if found_format == _ONE_FILE_A_TABLE else value)
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedCheckpoint(
             f"{name} is no metadata that Cutwater wrote: {type(error).__name__}: {error}. "

@@ -141,7 +141,8 @@ class PendingLedger:
             elif pending.cut_at is not None and now >= pending.cut_at:
                 pending.cut_at = None
                 pending.unaligned = True
-                self._do(do.SendCutNow(pending.id, pending.missing))
+                triggered_at = pending.triggered_at + self._history.epoch_offset
+                self._do(do.SendCutNow(pending.id, triggered_at, pending.missing))
         return dropped
 
     def _storage_is_silent(self, pending: PendingCheckpoint, now: float) -> list[Dropped]:

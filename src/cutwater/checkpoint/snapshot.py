@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from cutwater.state.stored import StoredFile, StoredTable
+from cutwater.state.stored import StoredFile, StoredTable, stored_table_from_json
 
 Json = Any
 
@@ -17,6 +17,35 @@ class StoredOperator:
 
 
 @dataclass(frozen=True, slots=True)
+class EdgeName:
+    """An edge between two chains, whatever number it has in a plan. ``tag``: which side output of ``source`` it reads."""
+
+    source: str
+    tag: str | None
+    target: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.source}{'' if self.tag is None else f' ({self.tag})'} -> {self.target}"
+
+
+@dataclass(frozen=True, slots=True)
+class InFlightEdge:
+    """``schema``: of its records, as pyarrow prints it."""
+
+    name: EdgeName
+    schema: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredInFlight:
+    """Rows that an unaligned cut overtook on their way to a subtask. They refer to ``edges`` by number."""
+
+    edges: tuple[InFlightEdge, ...]
+    table: StoredTable
+
+
+@dataclass(frozen=True, slots=True)
 class SubtaskSnapshot:
     """``finished``: the subtask had processed all its input; it restores as finished."""
 
@@ -24,15 +53,27 @@ class SubtaskSnapshot:
     index: int
     finished: bool
     operators: tuple[StoredOperator, ...]
+    in_flight: StoredInFlight | None = None
 
     def files(self) -> Iterator[StoredFile]:
         """Each once, though several tables may be in one."""
-        tables = (table for operator in self.operators for table in operator.tables)
+        tables = [table for operator in self.operators for table in operator.tables]
+        if self.in_flight is not None:
+            tables.append(self.in_flight.table)
         yield from {file.file: file for table in tables for file in table.files}.values()
 
     @property
     def size(self) -> int:
         return sum(file.size for file in self.files())
+
+    @property
+    def in_flight_bytes(self) -> int:
+        return 0 if self.in_flight is None else sum(file.size for file in self.in_flight.table.files)
+
+
+def in_flight_from_json(value: Json) -> StoredInFlight:
+    edges = tuple(InFlightEdge(EdgeName(**each["name"]), each["schema"]) for each in value["edges"])
+    return StoredInFlight(edges, stored_table_from_json(value["table"]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,12 +87,16 @@ class RestoredTables:
         *,
         storage: CheckpointStorage | None = None,
         attachments: Mapping[str, bytes] | None = None,
+        whole: bool = False,
     ) -> None:
+        """``whole``: all rows are for this subtask, whatever their key group. So are those that a combine held, whose keys are
+        not its own but those of whom it sends to."""
         self._inline = tuple(inline)
         self.stored = tuple(tables)
         self._key_groups = key_groups
         self._storage = storage
         self._attachments = attachments or {}
+        self._whole = whole
         self._databases: dict[frozenset[str], LocalFolder] = {}
         """Files of RocksDB that were fetched, by their names: several states may be in them. They go with this object."""
 
@@ -104,7 +108,7 @@ class RestoredTables:
         return tuple(dict.fromkeys(table.state for table in self.stored))
 
     def batches(self, table: str) -> Iterator[pa.RecordBatch]:
-        """Of all stored parts of this state, the rows of the own key groups."""
+        """Of all stored parts of this state, the rows that are for this subtask."""
         for part in self.stored:
             if part.state == table:
                 yield from self._rows(part)
@@ -134,7 +138,11 @@ class RestoredTables:
     def _own_rows(self, content: pa.Buffer) -> StoredRows:
         with pa.ipc.open_stream(pa.BufferReader(content)) as stream:
             schema = stream.schema
-        return StoredRows(header_of(schema), schema.remove_metadata(), lambda: _own_rows(content, self._key_groups))
+        return StoredRows(
+            header_of(schema),
+            schema.remove_metadata(),
+            lambda: _own_rows(content, None if self._whole else self._key_groups),
+        )
 
     def _content(self, file: StoredFile) -> pa.Buffer:
         place = "the attachments" if self._storage is None else self._storage.url
@@ -165,7 +173,7 @@ def _from_storage(storage: CheckpointStorage, file: StoredFile) -> pa.Buffer:
         raise missing_file(storage, file) from None
 
 
-def _own_rows(content: pa.Buffer, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
+def _own_rows(content: pa.Buffer, key_groups: KeyGroupRange | None) -> Iterator[pa.RecordBatch]:
     source = pa.BufferReader(content)
     with pa.ipc.open_stream(source) as stream:
         schema = stream.schema.remove_metadata()
@@ -174,7 +182,7 @@ def _own_rows(content: pa.Buffer, key_groups: KeyGroupRange) -> Iterator[pa.Reco
     while source.tell() < content.size:
         with pa.ipc.open_stream(source) as stream:
             for batch in stream:
-                own = batch if column < 0 else _of_groups(batch, batch.column(column), key_groups)
+                own = batch if column < 0 or key_groups is None else _of_groups(batch, batch.column(column), key_groups)
                 if own.num_rows:
                     yield widened(own, schema)
 

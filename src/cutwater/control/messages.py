@@ -44,6 +44,7 @@ class CutNow:
     """The alignment timeout has passed: whoever has not cut for this checkpoint cuts unaligned."""
 
     checkpoint: CheckpointId
+    triggered_at: float
 
 
 @dataclass(frozen=True, slots=True)

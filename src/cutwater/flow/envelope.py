@@ -6,7 +6,7 @@ data. A data payload is one Arrow IPC record batch without its schema, which bot
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import IntEnum
 
 import pyarrow as pa
@@ -46,10 +46,22 @@ class Row:
     seq: int
     mark: int
     payload: "pa.Buffer"
+    behind: CheckpointId = CheckpointId(0)
+    """Noted by the receiver, not sent: the last barrier that its channel had delivered before it."""
 
     @property
     def size(self) -> int:
         return int(self.payload.size)
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierNote:
+    """What a barrier says beside the id of its checkpoint. ``unaligned``: its sender did not wait for other barriers, and
+    neither must whoever receives it."""
+
+    triggered_at: float
+    savepoint: bool
+    unaligned: bool
 
 
 _EMPTY = pa.py_buffer(b"")
@@ -79,9 +91,10 @@ def barrier_row(
     triggered_at: float,
     *,
     savepoint: bool = False,
+    unaligned: bool = False,
 ) -> Row:
-    told = json.dumps({"triggered_at": triggered_at, "savepoint": savepoint}).encode()
-    return Row(target, channel, RowKind.BARRIER, seq, checkpoint, pa.py_buffer(told))
+    told = asdict(BarrierNote(triggered_at, savepoint, unaligned))
+    return Row(target, channel, RowKind.BARRIER, seq, checkpoint, pa.py_buffer(json.dumps(told).encode()))
 
 
 def end_row(target: int, channel: ChannelId, seq: int, *, drain: bool) -> Row:
@@ -96,13 +109,8 @@ def read_data(row: Row, schema: pa.Schema) -> pa.RecordBatch:
     return pa.ipc.read_record_batch(row.payload, schema)
 
 
-def read_triggered_at(row: Row) -> float:
-    return float(json.loads(row.payload.to_pybytes())["triggered_at"])
-
-
-def is_of_savepoint(row: Row) -> bool:
-    """Of a barrier: whether it cuts for a savepoint."""
-    return bool(json.loads(row.payload.to_pybytes())["savepoint"])
+def read_barrier(row: Row) -> BarrierNote:
+    return BarrierNote(**json.loads(row.payload.to_pybytes()))
 
 
 def to_exchange(rows: Sequence[Row]) -> pa.RecordBatch:

@@ -39,6 +39,7 @@ class InputChannel:
     """Uid of the operator that reads it, the head of the receiving chain."""
     port: int
     edge: int
+    key: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ class ExecutionPlan:
                 if subtask.index in self._receivers(number, sender):
                     channel = self._channel(number, sender, subtask.index)
                     origin = SubtaskId(edge.source_vertex, sender)
-                    channels.append(InputChannel(channel, origin, edge.target, edge.port, number))
+                    channels.append(InputChannel(channel, origin, edge.target, edge.port, number, edge.key))
         return tuple(channels)
 
     def output_routes(self, subtask: SubtaskId) -> tuple[OutputRoute, ...]:

@@ -186,9 +186,9 @@ class AttemptDriver:
                 trigger = say.TriggerCheckpoint(checkpoint, triggered_at, unaligned, savepoint, stop)
                 for subtask in to:
                     self._send(subtask, trigger)
-            case do.SendCutNow(checkpoint, to):
+            case do.SendCutNow(checkpoint, triggered_at, to):
                 for subtask in to:
-                    self._send(subtask, say.CutNow(checkpoint))
+                    self._send(subtask, say.CutNow(checkpoint, triggered_at))
             case do.SendAbort(checkpoint, reason):
                 self._metrics.pop(checkpoint, None)
                 if checkpoint not in self._storing:

@@ -8,6 +8,8 @@ import pyarrow as pa
 
 from cutwater.checkpoint.completed import VertexShape
 from cutwater.checkpoint.fit import DeclaredStates
+from cutwater.checkpoint.in_flight import EdgeShape
+from cutwater.checkpoint.snapshot import EdgeName, InFlightEdge
 from cutwater.config import Checkpointing, CheckpointMode
 from cutwater.connectors.sink import Sink, TwoPhaseCommitSink
 from cutwater.connectors.source import Source
@@ -63,6 +65,27 @@ class JobDefinition:
             for vertex in self.plan.vertices
         )
 
+    def edge_shapes(self) -> tuple[EdgeShape, ...]:
+        """The edges that rows may be on when a checkpoint is cut."""
+        return tuple(
+            EdgeShape(
+                self._in_flight_edge(number),
+                number,
+                edge.exchange,
+                edge.target_vertex,
+                self.plan.vertex(edge.target_vertex).parallelism,
+                self.plan.vertex(edge.source_vertex).parallelism,
+            )
+            for number, edge in enumerate(self.plan.edges)
+        )
+
+    def _in_flight_edge(self, number: int) -> InFlightEdge:
+        edge = self.plan.edges[number]
+        return InFlightEdge(
+            EdgeName(edge.source, edge.tag, edge.target, edge.port),
+            self.schemas[number].to_string(show_field_metadata=False, show_schema_metadata=False),
+        )
+
     def declared_states(self) -> dict[str, DeclaredStates]:
         """By uid, where it is the user who names the states."""
         found = {node.uid: declared_by(node) for vertex in self.plan.vertices for node in vertex.members}
@@ -73,6 +96,7 @@ class JobDefinition:
     ) -> SubtaskSetup:
         """What one subtask is told; ``vertex`` stands in for the plan's own where operators must not be shared."""
         plan = self.plan
+        inputs = plan.input_channels(subtask)
         return SubtaskSetup(
             job=self.name,
             incarnation=incarnation,
@@ -80,9 +104,10 @@ class JobDefinition:
             subtask=subtask,
             vertex=vertex or plan.vertex(subtask.vertex),
             max_parallelism=plan.max_parallelism,
-            inputs=plan.input_channels(subtask),
+            inputs=inputs,
             routes=plan.output_routes(subtask),
             input_schemas=self.schemas,
+            input_edges={number: self._in_flight_edge(number) for number in {each.edge for each in inputs}},
             backend=self.backend,
             checkpointed=self.checkpointing is not None,
             guarantee=self.guarantee,

@@ -15,6 +15,7 @@ from cutwater.checkpoint.fit import (
     sources_without_operator,
     state_of_others,
 )
+from cutwater.checkpoint.in_flight import InFlightRestore, in_flight_restore_from_json, plan_in_flight
 from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.reservations import Reservations, ReservedSource
 from cutwater.checkpoint.restore import SubtaskRestore, plan_restore, subtask_restore_from_json
@@ -29,7 +30,7 @@ from cutwater.job.definition import JobDefinition
 from cutwater.job.output import VisibleOutput, restored_output
 from cutwater.operators.user_code import own_line
 from cutwater.rows import shortened
-from cutwater.subtask.setup import Resumed, SubtaskState
+from cutwater.subtask.setup import RestoredRows, Resumed, SubtaskState
 
 Json = Any
 
@@ -40,6 +41,8 @@ class Deployment:
 
     storage: CheckpointStorage | None = None
     restores: Mapping[SubtaskId, SubtaskRestore] = field(default_factory=dict)
+    in_flight: Mapping[SubtaskId, Sequence[InFlightRestore]] = field(default_factory=dict)
+    """Rows that the checkpoint overtook, by who replays them."""
     splits: dict[SubtaskId, list[Json]] = field(default_factory=dict)
     visible: Sequence[VisibleOutput] = ()
     """What sinks commit while they open."""
@@ -55,12 +58,15 @@ class Deployment:
             "restore": None,
             "storage": None,
             "resumed": self.resumed,
+            "in_flight": [],
         }
         attachments: tuple[bytes, ...] = ()
         if restore is not None and self.storage is not None:
+            rows = self.in_flight.get(subtask, ())
             told["restore"] = restore.to_json()
+            told["in_flight"] = [each.to_json() for each in rows]
             if isinstance(self.storage, MemoryStorage):
-                attachments = attachments_of(self.storage, restore.tables())
+                attachments = attachments_of(self.storage, [*restore.tables(), *(each.table for each in rows)])
             else:
                 told["storage"] = self.storage.url
         return Deploy(told, attachments)
@@ -107,13 +113,23 @@ def _positions_of(uid: str, splits: Mapping[SubtaskId, Sequence[Json]]) -> list[
 
 def check_fit(definition: JobDefinition, checkpoint: CompletedCheckpoint, *, allow_non_restored_state: bool) -> None:
     """Raises RestoreError if ``deploy_restored`` would: asked before anything is given up for this checkpoint."""
-    plan_restore(
+    _plan(definition, checkpoint, allow_non_restored_state=allow_non_restored_state)
+
+
+def _plan(
+    definition: JobDefinition, checkpoint: CompletedCheckpoint, *, allow_non_restored_state: bool
+) -> tuple[dict[SubtaskId, SubtaskRestore], dict[SubtaskId, list[InFlightRestore]]]:
+    """What every subtask restores, and what it replays."""
+    most = definition.plan.max_parallelism
+    restores = plan_restore(
         checkpoint,
         definition.shapes(),
-        definition.plan.max_parallelism,
+        most,
         definition.declared_states(),
         allow_non_restored_state=allow_non_restored_state,
     )
+    edges = definition.edge_shapes()
+    return restores, plan_in_flight(checkpoint, edges, most, allow_non_restored_state=allow_non_restored_state)
 
 
 def deploy_restored(
@@ -126,13 +142,7 @@ def deploy_restored(
 ) -> Deployment:
     """``resumed``: the id under which new checkpoints may build on this one, if its files are the job's own."""
     shapes, declared = definition.shapes(), definition.declared_states()
-    restores = plan_restore(
-        checkpoint,
-        shapes,
-        definition.plan.max_parallelism,
-        declared,
-        allow_non_restored_state=allow_non_restored_state,
-    )
+    restores, in_flight = _plan(definition, checkpoint, allow_non_restored_state=allow_non_restored_state)
     known = {
         uid: [split for part in _inline_parts(restores, uid) for split in part.get("splits", ())]
         for uid in definition.sources
@@ -151,7 +161,7 @@ def deploy_restored(
     when = f"when checkpoint {checkpoint.id} was taken"
     changed = _changed_sources(definition, owners_by_uid(checkpoint.graph), when, known)
     notes = [*dropped, *changed]
-    return Deployment(storage, restores, splits, visible, notes, resumed)
+    return Deployment(storage, restores, in_flight, splits, visible, notes, resumed)
 
 
 def _dropped(left_out: Mapping[str, object]) -> list[str]:
@@ -220,6 +230,16 @@ def as_stored(split: Json) -> Json:
         ) from None
 
 
+def _restored_rows(
+    rows: InFlightRestore,
+    restore: SubtaskRestore,
+    storage: CheckpointStorage | None,
+    attachments: Mapping[str, bytes],
+) -> RestoredRows:
+    table = RestoredTables((), (rows.table,), restore.key_groups, storage=storage, attachments=attachments)
+    return RestoredRows(rows, lambda: table.batches(rows.table.state))
+
+
 def state_from(deploy: Deploy) -> SubtaskState:
     """In the worker: what the message tells the subtask."""
     told = deploy.restore
@@ -230,14 +250,23 @@ def state_from(deploy: Deploy) -> SubtaskState:
     attachments = attachments_by_checksum(deploy.attachments)
     restored = {
         operator.uid: RestoredTables(
-            operator.inline, operator.tables, restore.key_groups, storage=storage, attachments=attachments
+            operator.inline,
+            operator.tables,
+            restore.key_groups,
+            storage=storage,
+            attachments=attachments,
+            whole=operator.whole,
         )
         for operator in restore.operators
     }
+    rows = [
+        _restored_rows(in_flight_restore_from_json(each), restore, storage, attachments) for each in told["in_flight"]
+    ]
     whole = {operator.uid: restored[operator.uid] for operator in restore.operators if operator.whole}
     return SubtaskState(
         finished=restore.finished,
         splits=told["splits"],
         operators=restored,
+        in_flight=rows,
         resumed=None if told["resumed"] is None else Resumed(CheckpointId(told["resumed"]), whole),
     )

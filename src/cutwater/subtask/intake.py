@@ -1,28 +1,41 @@
 """What arrives, sorted in the order of arrival: into the inbox, or into the held queue of its channel.
 
 Barriers are handled here, when they arrive, and leave a cut mark in the inbox: whatever stands before the mark belongs to
-the checkpoint. The loop only ever takes from the front, so arrival order is processing order and END counts in its turn.
+the checkpoint. The loop only ever takes from the front, so arrival order is processing order and END counts in its turn. An
+unaligned cut does not queue: it is the next that the loop takes, and rows that it overtakes are recorded (rules 14, 15).
 """
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from cutwater.barrier.alignment import Alignment
-from cutwater.barrier.effects import AbandonAlignment, CutHere, Effect, HoldChannel, ReleaseChannels
+from cutwater.barrier.effects import (
+    AbandonAlignment,
+    CancelCut,
+    CutAtOnce,
+    CutHere,
+    DropRecording,
+    Effect,
+    FinishRecording,
+    HoldChannel,
+    ReleaseChannels,
+)
 from cutwater.barrier.tracking import BarrierTracking
+from cutwater.barrier.unaligned import Overtaking
 from cutwater.errors import ControlError
 from cutwater.flow.clock import Clock
-from cutwater.flow.envelope import Row, RowKind, is_of_savepoint, read_triggered_at
+from cutwater.flow.envelope import Row, RowKind, read_barrier
 from cutwater.flow.ids import ChannelId, CheckpointId
 from cutwater.subtask.held import HeldQueue
+from cutwater.subtask.in_flight import Recording
 from cutwater.subtask.limits import FlowLimits
+from cutwater.subtask.stopped_senders import StoppedSenders, Why
 
 
 @dataclass(frozen=True, slots=True)
 class CutMark:
-    """In the inbox: cut when everything before this was processed."""
+    """In the inbox: cut when everything before this was processed. ``unaligned``: cut now."""
 
     checkpoint: CheckpointId
     triggered_at: float
@@ -30,6 +43,17 @@ class CutMark:
     """Wall time; start delay = first_barrier_at - triggered_at."""
     alignment_seconds: float
     savepoint: bool = False
+    unaligned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _FirstSeen:
+    """When a checkpoint was first heard of here, by its first barrier or by the driver."""
+
+    triggered_at: float
+    savepoint: bool
+    wall: float
+    monotonic: float
 
 
 InboxItem = Row | CutMark
@@ -42,6 +66,10 @@ class IntakeEvents:
     pause: Callable[[ChannelId], None]
     resume: Callable[[ChannelId], None]
     abandon: Callable[[CheckpointId, str], None]
+    recorded: Callable[[Recording], None]
+    """All that was in flight at the cut is there."""
+    dropped: Callable[[CheckpointId], None]
+    """The checkpoint was given up behind its cut."""
 
 
 class Intake:
@@ -50,7 +78,7 @@ class Intake:
     def __init__(
         self,
         channels: Sequence[ChannelId],
-        barriers: Alignment | BarrierTracking,
+        barriers: Overtaking | BarrierTracking,
         limits: FlowLimits,
         changed: threading.Condition,
         clock: Clock,
@@ -65,10 +93,21 @@ class Intake:
         self._spill_folder = spill_folder
         self._inbox: deque[InboxItem] = deque()
         self._held: dict[ChannelId, HeldQueue] = {}
-        self._paused: set[ChannelId] = set()
+        self._stopped = StoppedSenders(events.pause, events.resume)
         self._expected: dict[ChannelId, int] = dict.fromkeys(channels, 0)
-        self._first_barrier: dict[CheckpointId, tuple[float, bool, float, float]] = {}
+        self._passed: dict[ChannelId, CheckpointId] = dict.fromkeys(channels, CheckpointId(0))
+        """The last barrier of each channel."""
+        self._first_seen: dict[CheckpointId, _FirstSeen] = {}
+        self._due: CutMark | None = None
+        self._recording: Recording | None = None
         self.inbox_bytes = 0
+
+    def replay(self, rows: Iterable[Row]) -> None:
+        """Before anything arrives: rows that the restored checkpoint had overtaken. They stand first (rule 19)."""
+        with self._changed:
+            for row in rows:
+                self._inbox.append(row)
+                self.inbox_bytes += row.size
 
     @property
     def held_bytes(self) -> int:
@@ -79,7 +118,7 @@ class Intake:
         with self._changed:
             queue = self._held.get(row.channel)
             full = self.inbox_bytes >= self._limits.inbox_bytes
-            if queue is None and full and row.kind is RowKind.DATA:
+            if queue is None and full and row.kind is RowKind.DATA and not self._barriers.gate_is_open:
                 return False
             self._check_sequence(row)
             if queue is not None:
@@ -92,12 +131,54 @@ class Intake:
     def abort(self, checkpoint: CheckpointId) -> None:
         """The coordinator gave the checkpoint up: release at once what it holds (rule 9)."""
         with self._changed:
-            self._first_barrier.pop(checkpoint, None)
+            self._first_seen.pop(checkpoint, None)
             self._transition(*self._barriers.checkpoint_aborted(checkpoint))
             self._changed.notify_all()
 
+    def request_cut(self, checkpoint: CheckpointId, triggered_at: float) -> None:
+        """The driver wants an unaligned cut. Called by the control thread: the gate opens whatever the loop is doing."""
+        with self._changed:
+            self._see(checkpoint, triggered_at, savepoint=False)
+            self._transition(*self._barriers.cut_requested(checkpoint))
+            self._changed.notify_all()
+
+    @property
+    def due_cut(self) -> CutMark | None:
+        """Looked at before anything more is processed (rule 15)."""
+        return self._due
+
+    @property
+    def recording(self) -> CheckpointId | None:
+        """The checkpoint whose barriers are still awaited behind its cut."""
+        recording = self._recording
+        return None if recording is None else recording.checkpoint
+
+    def cut_taken(self, checkpoint: CheckpointId) -> None:
+        """The loop has cut where barriers or the driver said so, and nothing was overtaken."""
+        with self._changed:
+            self._forget_up_to(checkpoint)
+            self._transition(*self._barriers.cut_taken(checkpoint))
+
+    def record(self, mark: CutMark, rest: Sequence[Row]) -> None:
+        """The loop has frozen its state at the unaligned ``mark`` and has not gone on: ``rest`` is what it had taken and did
+        not process. Ends with ``recorded`` or ``dropped``, now or later."""
+        checkpoint = mark.checkpoint
+        with self._changed:
+            if self._due is not mark:
+                self._events.dropped(checkpoint)
+                return
+            self._due = None
+            self._forget_up_to(checkpoint)
+            # An older cut that waits its turn would come behind a newer one.
+            self._inbox = deque(item for item in self._inbox if isinstance(item, Row))
+            self._recording = Recording(checkpoint, (*rest, *(item for item in self._inbox if isinstance(item, Row))))
+            if not self._over_budget():
+                self._transition(*self._barriers.cut_taken(checkpoint))
+
     def take(self) -> InboxItem | None:
         with self._changed:
+            if self._due is not None:
+                return self._due
             if not self._inbox:
                 return None
             item = self._inbox.popleft()
@@ -105,6 +186,7 @@ class Intake:
                 was_full = self.inbox_bytes >= self._limits.inbox_bytes
                 self.inbox_bytes -= item.size
                 if was_full and self.inbox_bytes < self._limits.inbox_bytes:
+                    self._stopped.let_all_go(Why.FLOODED)
                     self._changed.notify_all()
             return item
 
@@ -113,7 +195,7 @@ class Intake:
         taken: list[Row] = []
         size = 0
         with self._changed:
-            while self._inbox and size < most_bytes:
+            while self._inbox and size < most_bytes and self._due is None:
                 item = self._inbox[0]
                 if not isinstance(item, Row) or item.kind is not RowKind.DATA or item.channel not in channels:
                     break
@@ -123,12 +205,13 @@ class Intake:
         return taken
 
     def has_items(self) -> bool:
-        return bool(self._inbox)
+        return bool(self._inbox) or self._due is not None
 
     def discard(self) -> None:
         """The attempt is over: free memory and spill files."""
         with self._changed:
             self._inbox.clear()
+            self._recording = None
             for queue in self._held.values():
                 queue.discard()
 
@@ -146,54 +229,106 @@ class Intake:
     def _take_in(self, row: Row) -> None:
         match row.kind:
             case RowKind.BARRIER:
-                checkpoint = CheckpointId(row.mark)
-                if checkpoint not in self._first_barrier:
-                    self._first_barrier[checkpoint] = (
-                        read_triggered_at(row),
-                        is_of_savepoint(row),
-                        self._clock.wall(),
-                        self._clock.monotonic(),
-                    )
-                self._transition(*self._barriers.barrier_arrived(row.channel, checkpoint))
+                checkpoint, note = CheckpointId(row.mark), read_barrier(row)
+                self._passed[row.channel] = checkpoint
+                self._see(checkpoint, note.triggered_at, savepoint=note.savepoint)
+                self._transition(*self._barriers.barrier_arrived(row.channel, checkpoint, unaligned=note.unaligned))
             case RowKind.END:
                 self._inbox.append(row)
                 self._transition(*self._barriers.channel_ended(row.channel))
             case _:
+                row.behind = self._passed[row.channel]
                 self._inbox.append(row)
                 self.inbox_bytes += row.size
+                self._let_in(row)
+
+    def _see(self, checkpoint: CheckpointId, triggered_at: float, *, savepoint: bool) -> None:
+        if checkpoint not in self._first_seen:
+            self._first_seen[checkpoint] = _FirstSeen(
+                triggered_at, savepoint, self._clock.wall(), self._clock.monotonic()
+            )
+
+    def _forget_up_to(self, checkpoint: CheckpointId) -> None:
+        self._first_seen = {n: seen for n, seen in self._first_seen.items() if n > checkpoint}
+
+    def _let_in(self, row: Row) -> None:
+        """The gate may be open."""
+        if self._recording is not None:
+            self._recording.add(row)
+            self._over_budget()
+        if self._barriers.gate_is_open and row.behind == self._barriers.aligning:
+            self._stem((row.channel,))
+
+    def _stem(self, channels: Iterable[ChannelId]) -> None:
+        """Senders that are not waited for can wait themselves until the inbox is as it should be."""
+        if self.inbox_bytes < self._limits.inbox_bytes:
+            return
+        for channel in channels:
+            self._stopped.stop(channel, Why.FLOODED)
+
+    def _over_budget(self) -> bool:
+        """Whether there is more to record than may be: then the checkpoint is given up here."""
+        recording, most = self._recording, self._limits.in_flight_bytes
+        if recording is None or recording.bytes <= most:
+            return False
+        checkpoint, self._recording = recording.checkpoint, None
+        self._events.dropped(checkpoint)
+        self._events.abandon(
+            checkpoint,
+            f"rows of more than {most} bytes were on their way to it, the most that an unaligned checkpoint stores for one "
+            "subtask",
+        )
+        self._transition(*self._barriers.checkpoint_aborted(checkpoint))
+        return True
 
     def _hold(self, row: Row, queue: HeldQueue) -> None:
         queue.append(row)
-        if queue.bytes > self._limits.hold_bytes and row.channel not in self._paused:
-            self._paused.add(row.channel)
-            self._events.pause(row.channel)
+        if queue.bytes > self._limits.hold_bytes:
+            self._stopped.stop(row.channel, Why.HELD)
 
-    def _transition(self, state: Alignment | BarrierTracking, effects: tuple[Effect, ...]) -> None:
+    def _transition(self, state: Overtaking | BarrierTracking, effects: tuple[Effect, ...]) -> None:
+        was_open = self._barriers.gate_is_open
         self._barriers = state
         for effect in effects:
             match effect:
                 case HoldChannel(channel):
                     self._held[channel] = HeldQueue(self._limits.hold_memory_bytes, self._spill_folder)
                 case CutHere(checkpoint):
-                    self._mark_cut(checkpoint)
+                    # Stays known until it is cut: past the alignment timeout the mark is overtaken.
+                    self._inbox.append(self._cut_mark(checkpoint, unaligned=False))
                 case ReleaseChannels(channels):
                     self._release(channels)
                 case AbandonAlignment(checkpoint, reason):
-                    self._first_barrier.pop(checkpoint, None)
+                    self._first_seen.pop(checkpoint, None)
                     self._events.abandon(checkpoint, reason)
+                case CutAtOnce(checkpoint):
+                    self._due = self._cut_mark(checkpoint, unaligned=True)
+                case CancelCut():
+                    self._due = None
+                case FinishRecording():
+                    self._finish_recording()
+                case DropRecording(checkpoint):
+                    if self._recording is not None:
+                        self._recording = None
+                        self._events.dropped(checkpoint)
+        if was_open and not self._barriers.gate_is_open:
+            # The pipes are in the inbox now, and would fill again before the next checkpoint does the same.
+            self._stem(self._passed)
 
-    def _mark_cut(self, checkpoint: CheckpointId) -> None:
-        triggered_at, savepoint, wall, monotonic = self._first_barrier.pop(checkpoint)
-        self._inbox.append(CutMark(checkpoint, triggered_at, wall, self._clock.monotonic() - monotonic, savepoint))
-        for older in [n for n in self._first_barrier if n < checkpoint]:
-            del self._first_barrier[older]
+    def _cut_mark(self, checkpoint: CheckpointId, *, unaligned: bool) -> CutMark:
+        seen = self._first_seen[checkpoint]
+        aligned_for = self._clock.monotonic() - seen.monotonic
+        return CutMark(checkpoint, seen.triggered_at, seen.wall, aligned_for, seen.savepoint, unaligned)
+
+    def _finish_recording(self) -> None:
+        recording, self._recording = self._recording, None
+        assert recording is not None
+        self._events.recorded(recording)
 
     def _release(self, channels: frozenset[ChannelId]) -> None:
         waiting = [(channel, self._held.pop(channel)) for channel in sorted(channels) if channel in self._held]
         for channel, queue in waiting:
-            if channel in self._paused:
-                self._paused.discard(channel)
-                self._events.resume(channel)
+            self._stopped.let_go(channel, Why.HELD)
             for row in queue.drain():
                 # A barrier among the released rows may hold the channel again, for the next checkpoint.
                 held_again = self._held.get(channel)

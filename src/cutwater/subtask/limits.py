@@ -14,6 +14,8 @@ class FlowLimits:
     """Per held channel: beyond it the sender is paused (rule 12)."""
     hold_memory_bytes: int = 1 * MIB
     """Per held channel: beyond it rows go to local disk."""
+    in_flight_bytes: int = 256 * MIB
+    """Per subtask: an unaligned checkpoint that would have to store more rows than these is given up."""
     payload_bytes: int = 512 * KIB
     """A row of the exchange is sent when it has this many bytes; under this cap the bytes in flight stay bounded."""
     linger_seconds: float = 0.02

@@ -2,6 +2,7 @@
 
 import threading
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 from cutwater.control.messages import AssignSplits, StopSources, TriggerCheckpoint
@@ -32,6 +33,14 @@ class Mailbox:
             if not done and trigger.checkpoint not in {t.checkpoint for t in self._triggers}:
                 self._triggers.append(trigger)
                 self.changed.notify_all()
+
+    def cut_now(self, checkpoint: CheckpointId) -> None:
+        """The alignment timeout has passed: a trigger for it that was not looked at yet becomes an unaligned one."""
+        with self.changed:
+            self._triggers = deque(
+                replace(trigger, unaligned=True) if trigger.checkpoint == checkpoint else trigger
+                for trigger in self._triggers
+            )
 
     def put_splits(self, splits: AssignSplits) -> None:
         with self.changed:

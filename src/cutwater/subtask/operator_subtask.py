@@ -1,28 +1,36 @@
 """A subtask that reads channels."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from cutwater.barrier.alignment import WaitingForFirstBarrier
 from cutwater.barrier.tracking import BarrierTracking
-from cutwater.control.messages import Decline, RequestPause, RequestResume, TriggerCheckpoint
+from cutwater.barrier.unaligned import Aligning
+from cutwater.control.messages import CutNow, Decline, RequestPause, RequestResume, TriggerCheckpoint
 from cutwater.errors import ControlError
 from cutwater.flow.envelope import Row, RowKind, read_data
 from cutwater.flow.ids import CheckpointId
-from cutwater.flow.transport import Step
+from cutwater.flow.key_groups import key_group_range
+from cutwater.flow.transport import Step, Wait
 from cutwater.flow.watermarks import MIN_WATERMARK, CombinedWatermark
+from cutwater.subtask.in_flight import Lane, RecordedTable, Recording, Replay
 from cutwater.subtask.intake import CutMark, Intake, IntakeEvents
 from cutwater.subtask.limits import KIB
 from cutwater.subtask.setup import Guarantee, SubtaskSetup
 from cutwater.subtask.subtask import Steps, Subtask
 
 SMALL_ROWS_BYTES = 64 * KIB
+STAND_STILL_SECONDS = 0.3
+"""At most: behind an unaligned cut the reader needs the interpreter more than the loop does (rule 14)."""
 
 
 class OperatorSubtask(Subtask):
     """Takes the inbox in order: data in slices, cut marks as cuts, END in its turn."""
+
+    _reads_channels = True
 
     def __init__(self, setup: SubtaskSetup, *args: Any, **kwargs: Any) -> None:
         super().__init__(setup, *args, **kwargs)
@@ -43,9 +51,17 @@ class OperatorSubtask(Subtask):
             )
             for incoming in setup.inputs
         }
+        edges = sorted(setup.input_edges)
+        self._edges = tuple(setup.input_edges[number] for number in edges)
+        self._lanes = {
+            incoming.channel: Lane(edges.index(incoming.edge), incoming.sender.index) for incoming in setup.inputs
+        }
+        self._awaits: CheckpointId | None = None
+        """Stands still until the barriers of this one have arrived."""
+        aligned = Aligning(WaitingForFirstBarrier(live))
         self.intake = Intake(
             channels,
-            WaitingForFirstBarrier(live) if setup.guarantee is Guarantee.EXACTLY_ONCE else BarrierTracking(live),
+            aligned if setup.guarantee is Guarantee.EXACTLY_ONCE else BarrierTracking(live),
             setup.limits,
             self.mailbox.changed,
             self._clock,
@@ -53,9 +69,42 @@ class OperatorSubtask(Subtask):
                 pause=lambda channel: self._send(RequestPause(channel)),
                 resume=lambda channel: self._send(RequestResume(channel)),
                 abandon=lambda checkpoint, reason: self._send(Decline(checkpoint, reason)),
+                recorded=self._store_rows,
+                dropped=lambda checkpoint: self._background.snapshot(lambda: self._snapshotting.forget(checkpoint)),
             ),
             setup.spill_folder,
         )
+
+    def _open_input(self) -> None:
+        self.intake.replay(self._restored_rows())
+
+    def _restored_rows(self) -> Iterator[Row]:
+        setup = self._setup
+        own = key_group_range(setup.subtask.index, setup.vertex.parallelism, setup.max_parallelism)
+        for rows in self._state.in_flight:
+            restore = rows.restore
+            channels = {each.sender.index: each.channel for each in setup.inputs if each.edge == restore.number}
+            replay = Replay(
+                restore.stored,
+                setup.input_schemas[restore.number],
+                next(iter(channels.values())),
+                channels if restore.same_senders else {},
+                next(each.key for each in setup.inputs if each.edge == restore.number) if restore.narrowed else (),
+            )
+            yield from replay.rows(rows.batches(), own, setup.max_parallelism)
+
+    def _store_rows(self, recording: Recording) -> None:
+        table = RecordedTable(recording.rows, self._lanes)
+        self._background.snapshot(lambda: self._snapshotting.store_rows(recording.checkpoint, table, self._edges))
+
+    def _triggered(self, trigger: TriggerCheckpoint) -> None:
+        if trigger.unaligned:
+            self.intake.request_cut(trigger.checkpoint, trigger.triggered_at)
+        else:
+            super()._triggered(trigger)
+
+    def _out_of_time(self, cut: CutNow) -> None:
+        self.intake.request_cut(cut.checkpoint, cut.triggered_at)
 
     def _abort(self, checkpoint: CheckpointId) -> None:
         self.intake.abort(checkpoint)
@@ -64,8 +113,10 @@ class OperatorSubtask(Subtask):
         return None
 
     def has_work(self) -> bool:
-        if self.mailbox.pending or self.mailbox.finished:
+        if self.mailbox.pending or self.mailbox.finished or self._must_cut():
             return True
+        if self._awaits is not None:
+            return self.intake.recording != self._awaits
         return not self._paused() and (self._stands_still or self.intake.has_items())
 
     @property
@@ -78,8 +129,27 @@ class OperatorSubtask(Subtask):
 
     def _on_trigger(self, trigger: TriggerCheckpoint) -> Iterator[Step]:
         """Only a subtask whose input ended is triggered directly; for others the barriers are the trigger."""
-        if self._ended:
+        if self._ended and not self._must_cut():
             yield from self._cut_now(trigger)
+
+    def _must_cut(self) -> bool:
+        return self.intake.due_cut is not None
+
+    def _taken(self, mark: CutMark, rest: Sequence[Row]) -> None:
+        if mark.unaligned:
+            self.intake.record(mark, rest)
+        else:
+            self.intake.cut_taken(mark.checkpoint)
+
+    def _after_cut(self, mark: CutMark) -> Iterator[Step]:
+        """Unaligned: stands still until its barriers are there, so that they come soon and little comes behind them."""
+        until = self._clock.monotonic() + STAND_STILL_SECONDS
+        self._awaits = mark.checkpoint
+        while self.intake.recording == mark.checkpoint and not (self.mailbox.pending or self.mailbox.finished):
+            if (left := until - self._clock.monotonic()) <= 0:
+                break
+            yield Wait(left)
+        self._awaits = None
 
     def _work(self) -> Steps:
         item = self.intake.take()
@@ -132,7 +202,8 @@ class OperatorSubtask(Subtask):
 
     def _process(self, row: Row) -> Iterator[Step]:
         rows = self._taken_together(row)
-        batch = self._read(rows)
+        batches = [read_data(each, self._schema[each.channel]) for each in rows]
+        batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)  # type: ignore[attr-defined]
         entry = self._entry[row.channel]
         start = 0
         while start < batch.num_rows:
@@ -141,6 +212,8 @@ class OperatorSubtask(Subtask):
             start += piece.num_rows
             if start < batch.num_rows:
                 yield from self._send_ready()
+                if (mark := self.intake.due_cut) is not None:
+                    yield from self._cut(mark, _unprocessed(rows, batches, start))
         for each in rows:
             self._watermark.advance(each.channel, each.mark)
         yield from self._tell_time()
@@ -151,13 +224,21 @@ class OperatorSubtask(Subtask):
             return [row]
         return [row, *self.intake.take_along(self._alike[row.channel], SMALL_ROWS_BYTES - row.size)]
 
-    def _read(self, rows: list[Row]) -> pa.RecordBatch:
-        batches = [read_data(row, self._schema[row.channel]) for row in rows]
-        return batches[0] if len(batches) == 1 else pa.concat_batches(batches)  # type: ignore[attr-defined]
-
     def close(self) -> None:
         super().close()
         self.intake.discard()
+
+
+def _unprocessed(rows: Sequence[Row], batches: Sequence[pa.RecordBatch], done: int) -> list[Row]:
+    """What is left of rows that are processed as one, when ``done`` of their records are."""
+    left: list[Row] = []
+    for row, batch in zip(rows, batches, strict=True):
+        if done <= 0:
+            left.append(row)
+        elif done < batch.num_rows:
+            left.append(replace(row, payload=batch.slice(done).serialize()))
+        done -= batch.num_rows
+    return left
 
 
 def _call(entry: Callable[[pa.RecordBatch], None], piece: pa.RecordBatch) -> Callable[[], None]:

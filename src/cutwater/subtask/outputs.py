@@ -172,11 +172,21 @@ class Outputs:
     def _time(self) -> list[Row]:
         return [row for buffer in self._buffers for row in buffer.take_time()]
 
-    def barrier(self, checkpoint: CheckpointId, triggered_at: float, *, savepoint: bool = False) -> list[Row]:
+    def barrier(
+        self, checkpoint: CheckpointId, triggered_at: float, *, savepoint: bool = False, unaligned: bool = False
+    ) -> list[Row]:
         """Everything gathered so far, then the barrier, on every channel. Behind it the receiver knows what the sender did."""
         rows = [*self._records(), *self._time()]
         rows.extend(
-            barrier_row(buffer.target, buffer.channel, buffer.next_seq(), checkpoint, triggered_at, savepoint=savepoint)
+            barrier_row(
+                buffer.target,
+                buffer.channel,
+                buffer.next_seq(),
+                checkpoint,
+                triggered_at,
+                savepoint=savepoint,
+                unaligned=unaligned,
+            )
             for buffer in self._buffers
         )
         return rows

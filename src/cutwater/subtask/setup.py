@@ -1,12 +1,14 @@
 """Everything a subtask is told before it starts."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from cutwater.checkpoint.in_flight import InFlightRestore
+from cutwater.checkpoint.snapshot import InFlightEdge
 from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
 from cutwater.graph.chaining import Vertex
 from cutwater.graph.plan import InputChannel, OutputRoute
@@ -40,7 +42,9 @@ class SubtaskSetup:
     inputs: tuple[InputChannel, ...]
     routes: tuple[OutputRoute, ...]
     input_schemas: Mapping[int, pa.Schema]
-    """Schema of the records of each incoming edge, by edge number."""
+    """Schema of the records of each edge, by edge number."""
+    input_edges: Mapping[int, InFlightEdge]
+    """What an unaligned checkpoint calls each incoming edge."""
     backend: StateBackend
     checkpointed: bool
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
@@ -48,6 +52,14 @@ class SubtaskSetup:
     """Sources stand still from a checkpoint's barrier until it has completed."""
     limits: FlowLimits = field(default_factory=FlowLimits)
     spill_folder: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredRows:
+    """``batches`` of a ``RecordedTable``, and which of its rows are for this subtask."""
+
+    restore: InFlightRestore
+    batches: Callable[[], Iterable[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +78,8 @@ class SubtaskState:
     splits: Sequence[Json] = ()
     """For a source: ``{"split", "position", "ended"}`` each."""
     operators: Mapping[str, RestoredOperator] = field(default_factory=dict)
+    in_flight: Sequence[RestoredRows] = ()
+    """Rows that the checkpoint overtook on their way to this subtask."""
     resumed: Resumed | None = None
     """The checkpoint of this job that it goes on from, if what is stored next may reference its files."""
 

@@ -1,16 +1,17 @@
 """The asynchronous part of a snapshot: store what the cut froze, then acknowledge."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from cutwater.checkpoint.snapshot import StoredOperator, SubtaskMetrics, SubtaskSnapshot
+from cutwater.checkpoint.snapshot import InFlightEdge, StoredInFlight, StoredOperator, SubtaskMetrics, SubtaskSnapshot
 from cutwater.control.messages import Acknowledge, Decline, ToDriver
 from cutwater.flow.clock import Clock
 from cutwater.flow.ids import CheckpointId, SubtaskId
 from cutwater.operators.operator import OperatorSnapshot
 from cutwater.state.stored import StoredTable
 from cutwater.subtask.chain import OperatorFailure, failures_of
+from cutwater.subtask.in_flight import RecordedTable
 from cutwater.subtask.setup import Resumed, TableWriter
 
 Json = Any
@@ -42,6 +43,18 @@ class FrozenCut:
     records_written: int
     waits: bool = False
     """The loop goes on only when all is stored, so that storing is part of the synchronous part."""
+    rows_follow: bool = False
+    """It is acknowledged when the rows that it overtook are stored too."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """State that waits for the rows that belong to it."""
+
+    cut: FrozenCut
+    operators: tuple[StoredOperator, ...]
+    attachments: tuple[bytes, ...]
+    seconds: float
 
 
 class Snapshotting:
@@ -63,6 +76,7 @@ class Snapshotting:
         self._fail = fail
         self._stored: dict[CheckpointId, Tables] = {} if resumed is None else {resumed.checkpoint: _tables_of(resumed)}
         """Of this subtask, in the checkpoints that later ones may build on."""
+        self._waiting: _Stored | None = None
 
     def store(self, cut: FrozenCut) -> None:
         """A state that cannot be stored declines the checkpoint; output that cannot be prepared fails the subtask.
@@ -79,27 +93,61 @@ class Snapshotting:
         except Exception as error:
             self._send(Decline(cut.checkpoint, f"{type(error).__name__}: {error}"))
         else:
-            snapshot = SubtaskSnapshot(self._subtask.vertex, self._subtask.index, cut.finished, stored)
-            before = {file.file for table in self._base(cut).values() for file in table.files}
-            self._stored[cut.checkpoint] = {(op.uid, table.state): table for op in stored for table in op.tables}
-            stored_within = self._clock.monotonic() - began
-            metrics = SubtaskMetrics(
-                start_delay=cut.times.start_delay,
-                alignment=cut.times.alignment,
-                sync=cut.times.sync + (stored_within if cut.waits else 0.0),
-                asynchronous=0.0 if cut.waits else stored_within,
-                state_bytes=snapshot.size,
-                in_flight_bytes=0,
-                longest_gap=cut.times.longest_gap,
-                records_in=cut.records_in,
-                records_written=cut.records_written,
-                written_bytes=sum(file.size for file in snapshot.files() if file.file not in before),
-            )
-            self._send(Acknowledge(cut.checkpoint, asdict(snapshot), asdict(metrics), attachments, cut.base))
+            ready = _Stored(cut, stored, attachments, self._clock.monotonic() - began)
+            if cut.rows_follow:
+                self._waiting = ready
+            else:
+                self._acknowledge(ready)
         finally:
             for frozen in cut.operators.values():
                 for table in frozen.tables:
                     table.release()
+
+    def store_rows(self, checkpoint: CheckpointId, rows: RecordedTable, edges: tuple[InFlightEdge, ...]) -> None:
+        """What ``checkpoint`` overtook is complete. Comes behind its ``store``, which may have failed."""
+        waiting = self._take_waiting(checkpoint)
+        if waiting is None:
+            return
+        began = self._clock.monotonic()
+        try:
+            table, attachments = self._writer.write(checkpoint, self._subtask.vertex, rows, None)
+        except Exception as error:
+            self._send(Decline(checkpoint, f"{type(error).__name__}: {error}"))
+            return
+        seconds = waiting.seconds + self._clock.monotonic() - began
+        ready = replace(waiting, attachments=(*waiting.attachments, *attachments), seconds=seconds)
+        self._acknowledge(ready, StoredInFlight(edges, table) if table.rows else None)
+
+    def forget(self, checkpoint: CheckpointId) -> None:
+        """Given up: no rows follow."""
+        self._take_waiting(checkpoint)
+
+    def _take_waiting(self, checkpoint: CheckpointId) -> _Stored | None:
+        waiting = self._waiting
+        if waiting is None or waiting.cut.checkpoint != checkpoint:
+            return None
+        self._waiting = None
+        return waiting
+
+    def _acknowledge(self, ready: _Stored, in_flight: StoredInFlight | None = None) -> None:
+        cut, operators = ready.cut, ready.operators
+        snapshot = SubtaskSnapshot(self._subtask.vertex, self._subtask.index, cut.finished, operators, in_flight)
+        before = {file.file for table in self._base(cut).values() for file in table.files}
+        self._stored[cut.checkpoint] = {(op.uid, table.state): table for op in operators for table in op.tables}
+        metrics = SubtaskMetrics(
+            start_delay=cut.times.start_delay,
+            alignment=cut.times.alignment,
+            sync=cut.times.sync + (ready.seconds if cut.waits else 0.0),
+            asynchronous=0.0 if cut.waits else ready.seconds,
+            state_bytes=snapshot.size - snapshot.in_flight_bytes,
+            in_flight_bytes=snapshot.in_flight_bytes,
+            longest_gap=cut.times.longest_gap,
+            records_in=cut.records_in,
+            records_written=cut.records_written,
+            written_bytes=sum(file.size for file in snapshot.files() if file.file not in before)
+            - snapshot.in_flight_bytes,
+        )
+        self._send(Acknowledge(cut.checkpoint, asdict(snapshot), asdict(metrics), ready.attachments, cut.base))
 
     def _store_operators(self, cut: FrozenCut) -> tuple[tuple[StoredOperator, ...], tuple[bytes, ...]]:
         base = self._base(cut)

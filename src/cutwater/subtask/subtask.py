@@ -4,13 +4,14 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 
 from cutwater.control.messages import (
     AbortCheckpoint,
     AssignSplits,
     CheckpointCompleted,
     Committed,
+    CutNow,
     Finish,
     InputEnded,
     PauseChannel,
@@ -25,6 +26,7 @@ from cutwater.control.messages import (
     TriggerCheckpoint,
 )
 from cutwater.flow.clock import Clock
+from cutwater.flow.envelope import Row
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import KeyGroupRange, key_group_range
 from cutwater.flow.transport import Emit, Step, Wait
@@ -45,6 +47,8 @@ Steps = Generator[Step, None, bool]
 
 
 class Subtask(ABC):
+    _reads_channels = False
+
     def __init__(
         self,
         setup: SubtaskSetup,
@@ -82,7 +86,9 @@ class Subtask(ABC):
             case StartProcessing():
                 self.mailbox.set_flag(started=True)
             case TriggerCheckpoint():
-                self.mailbox.put_trigger(message)
+                self._triggered(message)
+            case CutNow():
+                self._out_of_time(message)
             case AbortCheckpoint(checkpoint, _):
                 self.mailbox.drop_trigger(checkpoint)
                 self.mailbox.put_fate(checkpoint, completed=False)
@@ -104,6 +110,12 @@ class Subtask(ABC):
                 self.mailbox.set_flag(finished=True)
             case _:
                 pass
+
+    def _triggered(self, trigger: TriggerCheckpoint) -> None:
+        self.mailbox.put_trigger(trigger)
+
+    def _out_of_time(self, cut: CutNow) -> None:
+        self.mailbox.cut_now(cut.checkpoint)
 
     @abstractmethod
     def _abort(self, checkpoint: CheckpointId) -> None: ...
@@ -146,7 +158,7 @@ class Subtask(ABC):
             if trigger is not None:
                 yield from self._on_trigger(trigger)
                 continue
-            if self._paused():
+            if self._paused() and not self._must_cut():
                 self._stands_still = True
                 yield Wait(None)
                 self._stands_still = False
@@ -179,6 +191,17 @@ class Subtask(ABC):
 
     @abstractmethod
     def _on_trigger(self, trigger: TriggerCheckpoint) -> Iterator[Step]: ...
+
+    def _must_cut(self) -> bool:
+        """Whether an unaligned cut has to come before anything else."""
+        return False
+
+    def _taken(self, mark: CutMark, rest: Sequence[Row]) -> None:  # noqa: B027 (optional hook)
+        """State is frozen, and nothing was processed since. ``rest``: taken from the inbox, and not processed before."""
+
+    def _after_cut(self, mark: CutMark) -> Iterator[Step]:
+        """The barrier is out."""
+        yield from ()
 
     def _source_snapshot(self, checkpoint: CheckpointId) -> dict[str, OperatorSnapshot]:
         return {}
@@ -229,15 +252,20 @@ class Subtask(ABC):
         seen_at = self._clock.wall()
         yield from self._cut(
             CutMark(
-                trigger.checkpoint, trigger.triggered_at, seen_at, alignment_seconds=0.0, savepoint=trigger.savepoint
+                trigger.checkpoint,
+                trigger.triggered_at,
+                seen_at,
+                alignment_seconds=0.0,
+                savepoint=trigger.savepoint,
+                unaligned=trigger.unaligned,
             )
         )
 
-    def _cut(self, mark: CutMark) -> Iterator[Step]:
+    def _cut(self, mark: CutMark, rest: Sequence[Row] = ()) -> Iterator[Step]:
         """Freeze, hand over to the snapshot thread, send the barrier on; nothing is processed in between."""
         checkpoint, triggered_at = mark.checkpoint, mark.triggered_at
-        if not self._ended:
-            self._chain.let_go()
+        if not self._ended and not mark.unaligned:
+            self._chain.let_go()  # unaligned, that would wait behind whatever jams: it is frozen instead (rule 24)
         self._hear_of_checkpoints()
         began = self._clock.monotonic()
         frozen = {**self._source_snapshot(checkpoint), **self._chain.snapshot(checkpoint)}
@@ -262,14 +290,19 @@ class Subtask(ABC):
             self.records_in,
             self._chain.records_written,
             waits=not backend.asynchronous,
+            rows_follow=mark.unaligned and self._reads_channels,
         )
         if cut.waits:
             self._snapshotting.store(cut)
         else:
             self._background.snapshot(lambda: self._snapshotting.store(cut))
+        self._taken(mark, rest)
         if not self._ended:
-            barrier = self._outputs.barrier(checkpoint, triggered_at, savepoint=mark.savepoint)
+            barrier = self._outputs.barrier(
+                checkpoint, triggered_at, savepoint=mark.savepoint, unaligned=mark.unaligned
+            )
             yield Emit(tuple(barrier), urgent=True)
+        yield from self._after_cut(mark)
 
     def _end(self, *, drain: bool) -> Iterator[Step]:
         """All input was processed: pass END on, once; live on, acknowledge, and wait for Finish (rule 20)."""

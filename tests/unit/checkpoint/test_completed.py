@@ -1,5 +1,6 @@
 import hashlib
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from cutwater.checkpoint.completed import (
     snapshot_to_json,
     to_json,
 )
-from cutwater.checkpoint.snapshot import StoredOperator, SubtaskSnapshot
+from cutwater.checkpoint.snapshot import EdgeName, InFlightEdge, StoredInFlight, StoredOperator, SubtaskSnapshot
 from cutwater.errors import DamagedCheckpoint, RestoreError
 from cutwater.state.stored import Form, StoredFile, StoredTable
 from tests.unit.checkpoint.checkpoints import METRICS, completed
@@ -32,7 +33,7 @@ def test_metadata_is_read_back_as_it_was_written() -> None:
 
 def test_metadata_is_plain_json_that_any_tool_reads() -> None:
     value = json.loads(encode_metadata(CHECKPOINT))["checkpoint"]
-    assert (value["format"], value["id"], value["kind"]) == (3, 7, "checkpoint")
+    assert (value["format"], value["id"], value["kind"]) == (4, 7, "checkpoint")
     assert value["subtasks"][1]["snapshot"]["finished"] is True
 
 
@@ -60,11 +61,11 @@ def test_a_format_of_another_version_is_refused_by_name() -> None:
 
     content = b'{"format":99}'
     file = b'{"sha256": "' + hashlib.sha256(content).hexdigest().encode() + b'", "checkpoint": ' + content + b"}\n"
-    with pytest.raises(RestoreError, match="m has format 99, this version of Cutwater reads formats 2 and 3"):
+    with pytest.raises(RestoreError, match="m has format 99, this version of Cutwater reads formats 2 to 4"):
         decode_metadata("m", file)
 
 
-@pytest.mark.parametrize("content", [b'{"format":3}', b'{"format":3,"id":"x"}', b'{"format":2}'])
+@pytest.mark.parametrize("content", [b'{"format":4}', b'{"format":4,"id":"x"}', b'{"format":3}', b'{"format":2}'])
 def test_what_lacks_something_is_damaged(content: bytes) -> None:
     file = b'{"sha256": "' + hashlib.sha256(content).hexdigest().encode() + b'", "checkpoint": ' + content + b"}\n"
     with pytest.raises(DamagedCheckpoint, match="m is no metadata that Cutwater wrote"):
@@ -94,7 +95,27 @@ def test_only_listed_committables_count_as_output() -> None:
     assert not with_inline(None)
 
 
-def test_the_format_before_is_still_read() -> None:
+def test_a_checkpoint_of_the_format_before_has_nothing_in_flight() -> None:
+    value = to_json(CHECKPOINT)
+    value["format"] = 3
+    for record in value["subtasks"]:
+        del record["snapshot"]["in_flight"]
+    content = json.dumps(value).encode()
+    file = b'{"sha256": "' + hashlib.sha256(content).hexdigest().encode() + b'", "checkpoint": ' + content + b"}\n"
+    assert decode_metadata("m", file) == CHECKPOINT
+
+
+def test_rows_in_flight_are_part_of_the_checkpoint_and_move_with_it() -> None:
+    rows = StoredFile("job/chk-7/v+0+a1+v+in-flight.arrow", 50, "ef" * 32)
+    edge = InFlightEdge(EdgeName("src", None, "v", 0), "k: int64")
+    in_flight = StoredInFlight((edge,), StoredTable("in-flight", (rows,), 2, 0, -1))
+    checkpoint = completed(7, snapshots=(replace(SNAPSHOTS[0], in_flight=in_flight),))
+    assert decode_metadata("m", encode_metadata(checkpoint)) == checkpoint
+    assert checkpoint.size == 150
+    assert [file.file for file in checkpoint.in_folder("copy").files()][1] == "copy/v+0+a1+v+in-flight.arrow"
+
+
+def test_a_checkpoint_of_format_two_is_still_read() -> None:
     value = to_json(CHECKPOINT)
     value["format"] = 2
     for record in value["subtasks"]:

@@ -185,7 +185,7 @@ def test_past_the_alignment_timeout_everybody_who_has_not_acknowledged_cuts_now(
     assert do.SetTimer(12.0) in commands
     attempt.ack(1, READ)
     assert only(attempt.at(11.9), do.SendCutNow) == []
-    assert only(attempt.at(12), do.SendCutNow) == [do.SendCutNow(CheckpointId(1), (COUNT, WRITE))]
+    assert only(attempt.at(12), do.SendCutNow) == [do.SendCutNow(CheckpointId(1), 10.0, (COUNT, WRITE))]
     assert only(attempt.at(13), do.SendCutNow) == []
     [store] = only(attempt.ack(1, COUNT, WRITE), do.StoreMetadata)
     assert store.unaligned

@@ -133,7 +133,7 @@ def test_malformed_frames_are_a_control_error(frames: list[bytes]) -> None:
         decode(frames)
 
 
-@given(st.sampled_from([CutNow(CheckpointId(7)), Finish(), Progress(1, 2, 0.5, 3, 4, {"late": 1})]), st.data())
+@given(st.sampled_from([CutNow(CheckpointId(7), 1.5), Finish(), Progress(1, 2, 0.5, 3, 4, {"late": 1})]), st.data())
 def test_a_damaged_head_never_passes_as_another_error(message: Message, data: st.DataObject) -> None:
     head = bytearray(encode(message)[0])
     head[data.draw(st.integers(0, len(head) - 1))] = data.draw(st.integers(0, 255))
@@ -142,4 +142,8 @@ def test_a_damaged_head_never_passes_as_another_error(message: Message, data: st
 
 
 def test_the_head_is_plain_json_with_a_type_tag() -> None:
-    assert json.loads(encode(CutNow(CheckpointId(7)))[0]) == {"type": "CutNow", "checkpoint": 7}
+    assert json.loads(encode(CutNow(CheckpointId(7), 1.5))[0]) == {
+        "type": "CutNow",
+        "checkpoint": 7,
+        "triggered_at": 1.5,
+    }

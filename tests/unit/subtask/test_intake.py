@@ -8,9 +8,11 @@ import pytest
 
 from cutwater.barrier.alignment import WaitingForFirstBarrier
 from cutwater.barrier.tracking import BarrierTracking
+from cutwater.barrier.unaligned import Aligning
 from cutwater.errors import ControlError
 from cutwater.flow.envelope import Row, RowKind, barrier_row, end_row
 from cutwater.flow.ids import ChannelId, CheckpointId
+from cutwater.subtask.in_flight import Recording
 from cutwater.subtask.intake import CutMark, Intake, IntakeEvents
 from cutwater.subtask.limits import FlowLimits
 from cutwater.testing.clock import ManualClock
@@ -26,6 +28,7 @@ class Bench:
     aligned: bool = True
     limits: FlowLimits = LIMITS
     told: list[tuple[str, int]] = field(default_factory=list)
+    recorded: list[Recording] = field(default_factory=list)
     clock: ManualClock = field(default_factory=ManualClock)
     seq: dict[ChannelId, int] = field(default_factory=lambda: {A: 0, B: 0})
 
@@ -33,7 +36,7 @@ class Bench:
         live = frozenset({A, B})
         self.intake = Intake(
             [A, B],
-            WaitingForFirstBarrier(live) if self.aligned else BarrierTracking(live),
+            Aligning(WaitingForFirstBarrier(live)) if self.aligned else BarrierTracking(live),
             self.limits,
             threading.Condition(),
             self.clock,
@@ -41,6 +44,8 @@ class Bench:
                 pause=lambda channel: self.told.append(("pause", channel)),
                 resume=lambda channel: self.told.append(("resume", channel)),
                 abandon=lambda checkpoint, reason: self.told.append(("abandon", checkpoint)),
+                recorded=self.recorded.append,
+                dropped=lambda checkpoint: self.told.append(("dropped", checkpoint)),
             ),
         )
 

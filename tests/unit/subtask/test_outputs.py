@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutwater.flow.envelope import Row, RowKind, read_data, read_triggered_at
+from cutwater.flow.envelope import Row, RowKind, read_barrier, read_data
 from cutwater.flow.hashing import hash_columns, key_groups
 from cutwater.flow.ids import ChannelId, CheckpointId
 from cutwater.flow.watermarks import MIN_WATERMARK
@@ -78,7 +78,7 @@ def test_a_barrier_comes_behind_everything_gathered_on_every_channel() -> None:
     assert [(row.channel, row.kind, row.seq) for row in rows] == [
         (10, RowKind.DATA, 0), (11, RowKind.DATA, 0), (10, RowKind.BARRIER, 1), (11, RowKind.BARRIER, 1),
     ]  # fmt: skip
-    assert rows[2].mark == 7 and read_triggered_at(rows[2]) == 12.5
+    assert rows[2].mark == 7 and read_barrier(rows[2]).triggered_at == 12.5
 
 
 def test_an_end_comes_behind_everything_and_says_whether_to_drain() -> None:

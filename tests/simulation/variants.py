@@ -1,0 +1,47 @@
+"""A rule taken away on purpose, and the search for a schedule that notices."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.simulation.world import Setting
+
+Patch = pytest.MonkeyPatch
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """``break_it`` takes the rule away; ``settings`` say where to look for the damage."""
+
+    rule: str
+    break_it: Callable[[Patch], None]
+    topology: str
+    settings: dict[str, Any]
+
+    def setting(self, seed: int) -> Setting:
+        return Setting(self.topology, seed, **self.settings)
+
+    def __str__(self) -> str:
+        return self.break_it.__name__.removeprefix("_")
+
+
+def check_that_it_is_caught(
+    variant: Variant, monkeypatch: Patch, judge: Callable[[Setting], object], most_seeds: int
+) -> None:
+    """``judge`` raises at a setting where the rule is missing, and does not at the same one where it is kept."""
+    with monkeypatch.context() as patch:
+        variant.break_it(patch)
+        caught = next((seed for seed in range(most_seeds) if _fails(variant.setting(seed), judge)), None)
+    assert caught is not None, f"no schedule among {most_seeds} noticed that {variant.rule} is broken"
+    judge(variant.setting(caught))
+
+
+def _fails(setting: Setting, judge: Callable[[Setting], object]) -> bool:
+    try:
+        judge(setting)
+    except Exception as failure:
+        print(f"seed {setting.seed}: {type(failure).__name__}: {str(failure)[:300]}")
+        return True
+    return False

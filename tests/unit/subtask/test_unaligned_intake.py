@@ -1,0 +1,167 @@
+"""The intake around an unaligned cut: what is recorded, what waits, who is paused (rules 9, 14, 15, 17, 19)."""
+
+import pyarrow as pa
+
+from cutwater.flow.envelope import Row, RowKind, barrier_row
+from cutwater.flow.ids import ChannelId, CheckpointId
+from cutwater.subtask.intake import CutMark
+from cutwater.subtask.limits import FlowLimits
+from tests.unit.subtask.test_intake import A, B, Bench
+
+ONE, TWO = CheckpointId(1), CheckpointId(2)
+
+
+class Cutting(Bench):
+    def overtaking(self, channel: ChannelId, checkpoint: CheckpointId) -> None:
+        """An unaligned barrier."""
+        number = self._number(channel)
+        assert self.intake.offer(barrier_row(0, channel, number, checkpoint, 5.0, unaligned=True))
+
+    def cut(self, *rest: Row) -> None:
+        """As the loop does when it looks."""
+        mark = self.intake.take()
+        assert isinstance(mark, CutMark)
+        assert mark.unaligned
+        self.intake.record(mark, rest)
+
+    def stored(self) -> list[str]:
+        [recording] = self.recorded
+        return [row.payload.to_pybytes().decode() for row in recording.rows]
+
+
+def roomy() -> Cutting:
+    return Cutting(limits=FlowLimits(inbox_bytes=1000))
+
+
+def test_the_channel_state_is_what_was_there_and_what_comes_before_the_barriers() -> None:
+    bench = roomy()
+    bench.data(A, "a0")
+    bench.data(B, "b0")
+    bench.intake.request_cut(ONE, 5.0)
+    bench.overtaking(A, ONE)
+    bench.data(A, "a1 is behind")
+    bench.cut()
+    bench.data(B, "b1")
+    bench.data(A, "a2 is behind")
+    assert bench.recorded == []
+    bench.overtaking(B, ONE)
+    assert bench.stored() == ["a0", "b0", "b1"]
+    assert bench.taken() == ["a0", "b0", "a1 is behind", "b1", "a2 is behind"], "and all of it is processed"
+
+
+def test_the_rest_of_what_the_loop_had_taken_is_recorded_first() -> None:
+    bench = roomy()
+    bench.data(A, "a1")
+    bench.overtaking(A, ONE)
+    bench.overtaking(B, ONE)
+    bench.cut(Row(0, A, RowKind.DATA, 0, 0, pa.py_buffer(b"rest of a0")))
+    assert bench.stored() == ["rest of a0", "a1"]
+
+
+def test_rows_behind_an_older_barrier_are_in_flight_for_the_next_checkpoint() -> None:
+    bench = roomy()
+    for checkpoint in (ONE, TWO):
+        for channel in (A, B):
+            bench.overtaking(channel, checkpoint)
+        bench.cut()
+        if checkpoint == ONE:
+            bench.data(A, "behind the first")
+    assert [[bytes(row.payload) for row in each.rows] for each in bench.recorded] == [[], [b"behind the first"]]
+
+
+def test_rows_that_are_replayed_stand_first_and_are_stored_again() -> None:
+    bench = roomy()
+    bench.intake.replay([Row(-1, A, RowKind.DATA, -1, 0, pa.py_buffer(b"overtaken"))])
+    bench.data(A, "a0")
+    bench.intake.request_cut(ONE, 5.0)
+    bench.cut()
+    for channel in (A, B):
+        bench.overtaking(channel, ONE)
+    assert bench.stored() == ["overtaken", "a0"]
+    assert bench.taken() == ["overtaken", "a0"]
+
+
+def test_a_full_inbox_lets_in_whatever_stands_before_the_barriers_and_then_nothing() -> None:
+    bench = Cutting()
+    assert bench.data(A, "x" * 20)
+    assert not bench.data(A, "refused")
+    bench.intake.request_cut(ONE, 5.0)
+    assert bench.data(A, "let in, before the loop has looked")
+    bench.cut()
+    assert bench.data(A, "let in")
+    for channel in (A, B):
+        bench.overtaking(channel, ONE)
+    assert not bench.data(A, "refused")
+
+
+def test_a_sender_that_has_cut_is_paused_until_the_inbox_is_under_its_limit() -> None:
+    bench = Cutting()
+    bench.data(B, "x" * 20)
+    bench.intake.request_cut(ONE, 5.0)
+    bench.cut()
+    bench.overtaking(A, ONE)
+    assert bench.told == []
+    assert bench.data(A, "too early")
+    assert bench.told == [("pause", A)], "B has not cut: it is waited for"
+    bench.overtaking(B, ONE)
+    assert bench.told == [("pause", A), ("pause", B)]
+    bench.intake.take()
+    assert sorted(bench.told[2:]) == [("resume", A), ("resume", B)]
+
+
+def test_a_cut_that_the_loop_must_take_is_not_passed_by_rows_taken_along() -> None:
+    bench = roomy()
+    bench.data(A, "a0")
+    bench.intake.request_cut(ONE, 5.0)
+    assert bench.intake.take_along(frozenset({A}), 1000) == []
+
+
+def test_past_the_timeout_held_rows_are_let_go_and_are_not_in_flight() -> None:
+    bench = roomy()
+    bench.data(B, "b0")
+    bench.barrier(A, ONE)
+    bench.data(A, "held")
+    bench.intake.request_cut(ONE, 5.0)
+    bench.cut()
+    bench.data(B, "b1")
+    bench.overtaking(B, ONE)
+    assert bench.stored() == ["b0", "b1"]
+    assert bench.taken() == ["b0", "held", "b1"]
+
+
+def test_past_the_timeout_a_cut_mark_is_overtaken() -> None:
+    bench = roomy()
+    bench.data(A, "a0")
+    for channel in (A, B):
+        bench.barrier(channel, ONE)
+    bench.data(A, "a1")
+    bench.intake.request_cut(ONE, 5.0)
+    bench.cut()
+    assert bench.stored() == ["a0"]
+    assert bench.taken() == ["a0", "a1"], "and is gone"
+
+
+def test_an_abort_while_the_loop_freezes_its_state_drops_the_checkpoint() -> None:
+    bench = roomy()
+    bench.intake.request_cut(ONE, 5.0)
+    mark = bench.intake.take()
+    assert isinstance(mark, CutMark)
+    bench.intake.abort(ONE)
+    bench.intake.record(mark, ())
+    assert bench.told == [("dropped", ONE)]
+    assert bench.intake.recording is None
+    bench.intake.request_cut(ONE, 5.0)
+    assert bench.intake.take() is None, "a late trigger is a no-op"
+
+
+def test_more_rows_than_the_budget_give_the_checkpoint_up_and_close_the_gate() -> None:
+    bench = Cutting(limits=FlowLimits(inbox_bytes=20, in_flight_bytes=30))
+    bench.data(A, "x" * 20)
+    bench.intake.request_cut(ONE, 5.0)
+    bench.cut()
+    bench.data(A, "x" * 20)
+    assert bench.told[:2] == [("dropped", ONE), ("abandon", ONE)]
+    assert not bench.data(A, "refused")
+    assert bench.told[2:] == [("pause", A), ("pause", B)], (
+        "what the gate let in stays, whatever became of the checkpoint"
+    )
