@@ -21,7 +21,8 @@ unset PYTHONDONTWRITEBYTECODE
 ENOUGH_KB=$((4 * 1024 * 1024))
 folder=
 if [ "$(df --output=avail /dev/shm 2>/dev/null | tail -n 1)" -ge $ENOUGH_KB ] 2>/dev/null; then
-  folder=$(mktemp -d /dev/shm/cutwater.XXXXXX) && export TMPDIR=$folder
+  # Open to all, as such a folder is: some tests read as another user.
+  folder=$(mktemp -d /dev/shm/cutwater.XXXXXX) && chmod 1777 "$folder" && export TMPDIR=$folder
 fi
 failed=()
 trap '[ -z "$folder" ] || [ ${#failed[@]} -gt 0 ] || rm -rf "$folder"' EXIT
