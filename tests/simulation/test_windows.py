@@ -569,3 +569,45 @@ def test_whatever_is_kept_late_records_come_out_beside_and_the_last_told_counts_
     if windows.size == windows.slide:
         assert latest == expected
     assert lateness != "0s" or len(latest) == len(got["out"]), "only allowed lateness tells a window again"
+
+
+IDLING = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 400), st.just(1)),
+        st.sampled_from([CHECKPOINT, TRIGGER, FAIL, ADVANCE("1s"), ADVANCE("20s"), ADVANCE("20s")]),
+    ),
+    max_size=20,
+)
+
+
+@settings(max_examples=60)
+@given(left=IDLING, right=IDLING, parallelism=st.integers(1, 2), seed=st.integers(0, 2**32))
+def test_records_of_a_source_that_rested_are_counted_or_late_never_lost(
+    left: list[Any], right: list[Any], parallelism: int, seed: int
+) -> None:
+    """Nobody waits for a source that rests: what it brings later may be late, and only who gathers can tell."""
+
+    def pipeline(env: cw.Environment) -> None:
+        sides = [env.read(cw.from_rows([], EVENT), uid=uid).with_timestamps("ts", idle_after="10s") for uid in "lr"]
+        windowed = sides[0].union(sides[1]).key_by("k").window(cw.tumbling("10ms")).agg(n=cw.count())
+        windowed.uid("windows").collect("out")
+        windowed.side_output("late").collect("late")
+
+    inputs = {"l": script(*left), "r": script(*right)}
+    result = run(pipeline, inputs, parallelism=parallelism, choose=random.Random(seed).randrange)
+    sent = sum(isinstance(step, tuple) for step in [*left, *right])
+    assert sum(row.n for row in result["out"]) + len(result["late"]) == sent
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_comes_in_time_behind_a_rest_is_counted(seed: int) -> None:
+    def pipeline(env: cw.Environment) -> None:
+        events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts", idle_after="10s")
+        events.key_by("k").window(cw.tumbling("1s")).agg(n=cw.count()).uid("windows").collect("out")
+
+    def at(*times: int) -> list[Any]:
+        return [("a", time, 1) for time in times]
+
+    steps = [*at(500), ADVANCE("20s"), ADVANCE("1s"), CHECKPOINT, FAIL, at(20000, 30000), ADVANCE("1s"), *at(40000)]
+    found = run(pipeline, {"in": script(*steps)}, choose=random.Random(seed).randrange)["out"]
+    assert sorted(millis(row.window_start) for row in found) == [0, 20000, 30000, 40000]

@@ -18,6 +18,7 @@ PANE = "$pane"
 """The column of a record's pane on the way to the window operator; no column that a user would name."""
 
 DOUBTFUL = "doubtful"
+_RESTED = "rested"
 
 
 def with_pane(batch: pa.RecordBatch, panes: Times) -> pa.RecordBatch:
@@ -33,13 +34,18 @@ def is_over(windows: Windows, lateness: Milliseconds, panes: Times, time: Millis
 class AssignPanes(Operator):
     """Records that are in time by this subtask's watermark are in time at the receiver too, whose watermark is that of the
     slowest sender: they are combined on the way. What is late here may be in time there, and travels as it is, so that the
-    receiver can tell, and give a late record away unchanged."""
+    receiver can tell, and give a late record away unchanged.
+
+    Nobody waits for a sender that rests, so the receiver may have gone further than it. From then on only the receiver can
+    tell, and everything travels as it is.
+    """
 
     def __init__(self, windows: Windows, time: EventTime, lateness: Milliseconds) -> None:
         self._windows = windows
         self._time = time
         self._lateness = lateness
         self._watermark = MIN_WATERMARK
+        self._rested = False
         self.where = "window"
 
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
@@ -54,8 +60,12 @@ class AssignPanes(Operator):
         self.where = f"window {ctx.name!r} ({ctx.uid})"
         # Never behind what the receivers know: what is late there would be taken for in time here, and be lost.
         self._watermark = restored_watermark(ctx)
+        self._rested = ctx.restored is not None and any(part.get(_RESTED, False) for part in ctx.restored.inline)
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
+        if self._rested:
+            out.emit_side(DOUBTFUL, batch)
+            return
         panes = self._windows.panes_of_times(self._time.of(batch, self.where))
         late = is_over(self._windows, self._lateness, panes, self._watermark)
         out.emit(with_pane(*in_time(batch, panes, late, lambda rows: out.emit_side(DOUBTFUL, rows))))
@@ -65,5 +75,9 @@ class AssignPanes(Operator):
         out.advance(watermark)
         yield from ()
 
+    def on_idle(self, out: Collector) -> None:
+        self._rested = True
+        out.rest()
+
     def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
-        return OperatorSnapshot(inline=stored_watermark(self._watermark))
+        return OperatorSnapshot(inline={**stored_watermark(self._watermark), _RESTED: self._rested})
