@@ -262,16 +262,21 @@ class Numbered(cw.Process):
     schema = "subtask long, number long, new long"
 
     numbers = cw.ListOperatorState("long")
-    seen = cw.UnionOperatorState("long")
+    seen = cw.UnionOperatorState("struct<subtask:long, residue:long>")
+
+    def open(self, ctx: Any) -> None:
+        mine = [each for each in self.seen if each.subtask == ctx.subtask]
+        self.seen.clear()
+        self.seen.extend(mine)
 
     def process(self, row: Any, ctx: Any) -> Iterator[Any]:
         number = sum(self.numbers) + 1
         self.numbers.clear()
         self.numbers.append(number)
         residue = row.id % RESIDUES
-        new = residue not in self.seen
+        new = residue not in {each.residue for each in self.seen}
         if new:
-            self.seen.append(residue)
+            self.seen.append((ctx.subtask, residue))
         yield ctx.subtask, number, residue if new else None
 
 

@@ -10,9 +10,10 @@ with optional keys, and each says how it moves when the parallelism changes:
     broadcast_state  anything                 one copy to everybody
     watermarks       list                     everything to everybody
     split_watermarks list                     everything to everybody
+    rested           list                     everything to everybody
     own              anything                 belongs to the subtask itself: kept at equal parallelism, else dropped
 
-At equal parallelism nothing moves.
+At equal parallelism nothing moves but ``union_state``: what a function declares so is for everybody after every restore.
 """
 
 import json
@@ -38,7 +39,8 @@ from cutwater.state.stored import StoredTable, stored_table_from_json
 
 Json = Any
 
-_TO_EVERYBODY = ("union_state", *WATERMARKS)
+_UNION = "union_state"
+_TO_EVERYBODY = (_UNION, *WATERMARKS)
 _KEYS = frozenset(("splits", "committables", "list_state", "broadcast_state", "own", *_TO_EVERYBODY))
 
 
@@ -123,15 +125,21 @@ def _deal(
     whole = stored.parallelism == shape.parallelism
     if whole:
         by_index = dict(stored.parts)
-        inlines: list[tuple[Json, ...]] = [
-            (by_index[index].inline,) if index in by_index and by_index[index].inline is not None else ()
-            for index in range(shape.parallelism)
-        ]
+        inlines = _kept_inline(stored)
         tables = [by_index[index].tables if index in by_index else () for index in range(shape.parallelism)]
     else:
         inlines = _deal_inline(checkpoint, stored, shape.parallelism)
         tables = _deal_tables(checkpoint, stored, shape.parallelism, max_parallelism)
     return [OperatorRestore(stored.uid, *each, whole) for each in zip(inlines, tables, strict=True)]
+
+
+def _kept_inline(stored: StoredUid) -> list[tuple[Json, ...]]:
+    """At equal parallelism."""
+    kept = dict(stored.inlines())
+    if any(isinstance(inline, Mapping) and _UNION in inline for inline in kept.values()):
+        union = _in_order(stored.inlines(), _UNION)
+        kept = {index: {**kept.get(index, {}), _UNION: union} for index in range(stored.parallelism)}
+    return [(kept[index],) if index in kept else () for index in range(stored.parallelism)]
 
 
 def _deal_tables(

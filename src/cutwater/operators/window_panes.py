@@ -60,7 +60,7 @@ class AssignPanes(Operator):
         self.where = f"window {ctx.name!r} ({ctx.uid})"
         # Never behind what the receivers know: what is late there would be taken for in time here, and be lost.
         self._watermark = restored_watermark(ctx)
-        self._rested = ctx.restored is not None and any(part.get(_RESTED, False) for part in ctx.restored.inline)
+        self._rested = ctx.restored is not None and any(part.get(_RESTED) for part in ctx.restored.inline)
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
         if self._rested:
@@ -80,4 +80,4 @@ class AssignPanes(Operator):
         out.rest()
 
     def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
-        return OperatorSnapshot(inline={**stored_watermark(self._watermark), _RESTED: self._rested})
+        return OperatorSnapshot(inline={**stored_watermark(self._watermark), _RESTED: [True] if self._rested else []})

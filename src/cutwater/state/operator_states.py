@@ -56,7 +56,7 @@ class ListOperatorState(OperatorStateDescriptor):
 
 
 class UnionOperatorState(ListOperatorState):
-    """The same, but after every restore at another parallelism each subtask gets the elements of all."""
+    """The same, but after every restore each subtask gets the elements of all: ``open`` is where to keep those it wants."""
 
     inline_key = "union_state"
 

@@ -85,6 +85,19 @@ def test_committables_follow_their_old_subtask() -> None:
     assert inline(restored(checkpoint, "sink", 6), "committables") == [["t0"], ["t1"], ["t2"], ["t3"], [], []]
 
 
+def test_that_one_subtask_rested_is_known_to_all_at_another_parallelism() -> None:
+    checkpoint = stored("u", {"watermarks": [5], "rested": [True]}, {"watermarks": [9], "rested": []})
+    assert inline(restored(checkpoint, "u", 3), "rested") == [[True]] * 3
+
+
+def test_union_state_goes_to_everybody_at_equal_parallelism_too() -> None:
+    """Rule 35. All else stays where it was."""
+    checkpoint = stored("u", {"list_state": [1], "union_state": [10]}, None, {"list_state": [3], "union_state": [30]})
+    restores = restored(checkpoint, "u", 3)
+    assert inline(restores, "union_state") == [[10, 30]] * 3
+    assert inline(restores, "list_state") == [[1], None, [3]]
+
+
 def test_list_union_and_broadcast_state_move_each_in_its_way() -> None:
     parts = [{"list_state": [i, i + 10], "union_state": [i], "broadcast_state": {"r": 1}, "own": i} for i in range(2)]
     restores = restored(stored("op", *parts), "op", 3)
