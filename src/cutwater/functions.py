@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -10,10 +10,10 @@ from cutwater.errors import ConfigError
 from cutwater.flow.watermarks import Milliseconds
 from cutwater.rows import Row
 from cutwater.schema import SchemaLike, arrow_schema
+from cutwater.state.declared import StateDeclaration, declared
 from cutwater.state.descriptors import StateDescriptor, declared_states
 from cutwater.state.operator_states import OperatorStateDescriptor
 
-T = TypeVar("T")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -179,6 +179,12 @@ class Function:
                 raise ConfigError(
                     f"{type(self).__name__}.{name} is a side output and cannot be replaced; write ctx.emit(self.{name}, row)"
                 )
+        if isinstance(value, StateDeclaration):
+            kind = type(value).__name__
+            raise ConfigError(
+                f"{type(self).__name__}.{name}: state is declared in the class body, not made in a method; write {name} = "
+                f"cw.{kind}(...) under class {type(self).__name__}, above its methods."
+            )
         object.__setattr__(self, name, value)
 
     @classmethod
@@ -189,12 +195,6 @@ class Function:
             if found.setdefault(value.name, value) is not value:
                 raise ConfigError(f"{cls.__name__} declares two side outputs named {value.name!r}")
         return tuple(found.values())
-
-
-def declared(function: type, kind: type[T]) -> dict[str, T]:
-    """What is declared on a function's class and its bases, by attribute; a subclass's declaration replaces its base's."""
-    attributes = {name: value for base in reversed(function.__mro__) for name, value in vars(base).items()}
-    return {name: value for name, value in attributes.items() if isinstance(value, kind)}
 
 
 class Process(Function):

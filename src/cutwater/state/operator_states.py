@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from cutwater.errors import ConfigError, RestoreError
 from cutwater.schema import TypeLike, arrow_type
+from cutwater.state.declared import StateDeclaration, declared
 from cutwater.state.json_values import from_json, to_json
 from cutwater.state.place import Place
 from cutwater.state.value_types import handing_out
@@ -19,28 +20,24 @@ from cutwater.state.value_types import handing_out
 Json = Any
 
 
-class OperatorStateDescriptor(ABC):
+class OperatorStateDescriptor(StateDeclaration):
     """One declared state. On an instance that is open, the attribute is the handle."""
 
     inline_key: str
     """How it moves when the parallelism changes: see ``checkpoint.restore``."""
 
     def __init__(self, type: TypeLike) -> None:
-        self.name = ""
         self.type = arrow_type(type, f"{self.__class__.__name__}'s type")
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         if instance is None:
             return self
         raise ConfigError(
-            f"{type(instance).__name__}.{self.name} can be used from open on: before, there is no subtask whose state it is."
+            f"{self._attribute_of(instance)} can be used from open on: before, there is no subtask whose state it is."
         )
 
     @abstractmethod
-    def bind(self, uid: str) -> "OperatorHandle": ...
+    def bind(self, name: str, uid: str) -> "OperatorHandle": ...
 
 
 class ListOperatorState(OperatorStateDescriptor):
@@ -51,8 +48,8 @@ class ListOperatorState(OperatorStateDescriptor):
 
     inline_key = "list_state"
 
-    def bind(self, uid: str) -> "OperatorHandle":
-        return ListOperatorHandle(Place(uid, repr(self.name), self.type), self.type)
+    def bind(self, name: str, uid: str) -> "OperatorHandle":
+        return ListOperatorHandle(Place(uid, repr(name), self.type), self.type)
 
 
 class UnionOperatorState(ListOperatorState):
@@ -72,9 +69,9 @@ class BroadcastState(OperatorStateDescriptor):
         if pa.types.is_nested(self.key_type) and not pa.types.is_struct(self.key_type):
             raise ConfigError(f"BroadcastState({key_type!r}, ...): a list or a map cannot be a key.")
 
-    def bind(self, uid: str) -> "OperatorHandle":
-        keys = Place(uid, f"{self.name!r}, the type of its keys,", self.key_type)
-        return BroadcastHandle(Place(uid, repr(self.name), self.type), self.type, keys, self.key_type)
+    def bind(self, name: str, uid: str) -> "OperatorHandle":
+        keys = Place(uid, f"{name!r}, the type of its keys,", self.key_type)
+        return BroadcastHandle(Place(uid, repr(name), self.type), self.type, keys, self.key_type)
 
 
 class OperatorHandle(ABC):
@@ -167,8 +164,7 @@ class BroadcastHandle(OperatorHandle, MutableMapping[Any, Any]):
 
 
 def declared_operator_states(function: type) -> dict[str, OperatorStateDescriptor]:
-    attributes = {name: value for base in reversed(function.__mro__) for name, value in vars(base).items()}
-    return {name: value for name, value in attributes.items() if isinstance(value, OperatorStateDescriptor)}
+    return declared(function, OperatorStateDescriptor)  # type: ignore[type-abstract]
 
 
 class BoundOperatorStates:
@@ -177,7 +173,7 @@ class BoundOperatorStates:
     def __init__(self, function: object, uid: str, parts: Sequence[Mapping[str, Json]]) -> None:
         """``parts``: what the restored checkpoint holds inline for this subtask."""
         self._descriptors = declared_operator_states(type(function))
-        self._handles = {name: descriptor.bind(uid) for name, descriptor in self._descriptors.items()}
+        self._handles = {name: descriptor.bind(name, uid) for name, descriptor in self._descriptors.items()}
         function.__dict__.update(self._handles)
         for part in parts:
             self._restore(part, uid)

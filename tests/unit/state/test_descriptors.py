@@ -20,6 +20,7 @@ from cutwater.state.descriptors import (
     declared_states,
 )
 from cutwater.state.memory import Memory
+from cutwater.state.operator_states import BroadcastState, ListOperatorState
 from cutwater.state.rocksdb import RocksDB
 
 KEYS = pa.schema([("user", pa.string())])
@@ -701,6 +702,31 @@ def test_state_by_other_keys_is_refused_with_both(keys: list[str]) -> None:
 def test_state_outside_of_a_keyed_call_says_where_it_may_be_used() -> None:
     with pytest.raises(ConfigError, match=r"Everything\.flag can be used in process and on_timer only"):
         Everything().flag.value  # noqa: B018
+
+
+@pytest.mark.parametrize("declaration", [ValueState("long"), ListOperatorState("long")])
+def test_a_declaration_is_not_the_state_of_any_key(declaration: Any) -> None:
+    with pytest.raises(ConfigError, match=r"State\(int64\) is declared in the class body .* used as self\.<its name>"):
+        declaration.value = 1
+    with pytest.raises(ConfigError, match="is declared in the class body"):
+        _ = declaration.value
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (ValueState, r"ValueState: missing a required argument: 'type'.*\(type, \*, ttl=None, on='write'\)"),
+        (lambda: ValueState("long", "1h"), "ValueState: too many positional arguments"),  # type: ignore[call-arg, arg-type]
+        (lambda: ListState("long", lifetime="1h"), "ListState: got an unexpected keyword argument 'lifetime'"),  # type: ignore[call-arg]
+        (lambda: MapState("long"), r"MapState: missing a required argument: 'value_type'"),  # type: ignore[call-arg]
+        (lambda: ReducingState("long"), r"ReducingState: missing a required argument: 'reduce'"),  # type: ignore[call-arg]
+        (ListOperatorState, r"ListOperatorState: missing .*cw\.ListOperatorState\(type\)"),
+        (lambda: BroadcastState("long"), r"BroadcastState: missing a required argument: 'value_type'"),  # type: ignore[call-arg]
+    ],
+)  # fmt: skip
+def test_missing_and_unknown_arguments_name_what_was_declared(wrong: Any, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        wrong()
 
 
 def test_declarations_are_checked_when_they_are_written() -> None:
