@@ -10,12 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from cutwater.errors import ConfigError, RestoreError
+from cutwater.errors import ConfigError, DataError, RestoreError, SchemaError
 from cutwater.schema import TypeLike, arrow_type
 from cutwater.state.declared import StateDeclaration, declared
 from cutwater.state.json_values import from_json, to_json
 from cutwater.state.place import Place
-from cutwater.state.value_types import handing_out
+from cutwater.state.value_types import handing_out, several_values
 
 Json = Any
 
@@ -27,7 +27,7 @@ class OperatorStateDescriptor(StateDeclaration):
     """How it moves when the parallelism changes: see ``checkpoint.restore``."""
 
     def __init__(self, type: TypeLike) -> None:
-        self.type = arrow_type(type, f"{self.__class__.__name__}'s type")
+        self.type = _type_for_json(type, f"{self.__class__.__name__}'s type")
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         if instance is None:
@@ -38,6 +38,15 @@ class OperatorStateDescriptor(StateDeclaration):
 
     @abstractmethod
     def bind(self, name: str, uid: str) -> "OperatorHandle": ...
+
+
+def _type_for_json(data_type: TypeLike, where: str) -> pa.DataType:
+    read = arrow_type(data_type, where)
+    try:
+        to_json(read)
+    except TypeError as error:
+        raise SchemaError(f"{where}: {error}") from None
+    return read
 
 
 class ListOperatorState(OperatorStateDescriptor):
@@ -65,7 +74,7 @@ class BroadcastState(OperatorStateDescriptor):
 
     def __init__(self, key_type: TypeLike, value_type: TypeLike) -> None:
         super().__init__(value_type)
-        self.key_type = arrow_type(key_type, "BroadcastState's key type")
+        self.key_type = _type_for_json(key_type, "BroadcastState's key type")
         if pa.types.is_nested(self.key_type) and not pa.types.is_struct(self.key_type):
             raise ConfigError(f"BroadcastState({key_type!r}, ...): a list or a map cannot be a key.")
 
@@ -94,7 +103,7 @@ class ListOperatorHandle(OperatorHandle, Sequence[Any]):
         self._values.append(self._place.admitted(value))
 
     def extend(self, values: Iterable[Any]) -> None:
-        self._values.extend([self._place.admitted(value) for value in values])
+        self._values.extend([self._place.admitted(value) for value in several_values(values)])
 
     def clear(self) -> None:
         self._values = []
@@ -129,7 +138,7 @@ class BroadcastHandle(OperatorHandle, MutableMapping[Any, Any]):
         """While a broadcast record is processed: only those are the same everywhere."""
 
     def __getitem__(self, key: Any) -> Any:
-        found = self._values[self._keys.admitted(key)]
+        found = self._values[self._as_kept(key)]
         return found if self._copy_out is None or found is None else self._copy_out(found)
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -138,7 +147,14 @@ class BroadcastHandle(OperatorHandle, MutableMapping[Any, Any]):
 
     def __delitem__(self, key: Any) -> None:
         self._refuse_elsewhere()
-        del self._values[self._keys.admitted(key)]
+        del self._values[self._as_kept(key)]
+
+    def _as_kept(self, key: Any) -> Any:
+        """The key as a write would have kept it; KeyError for what no write would have taken."""
+        try:
+            return self._keys.admitted(key)
+        except DataError:
+            raise KeyError(key) from None
 
     def __iter__(self) -> Iterator[Any]:
         return iter(list(self._values))

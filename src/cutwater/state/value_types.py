@@ -2,7 +2,7 @@
 
 import datetime as dt
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -66,6 +66,13 @@ def handing_out(data_type: pa.DataType) -> Callable[[Any], Any] | None:
             return _optional(list if element is None else lambda value: [element(v) for v in value])
         case _:
             return None
+
+
+def several_values(values: Iterable[Any]) -> Iterable[Any]:
+    """What a list may be extended by: not one value that can be gone through as well, which would be torn apart."""
+    if isinstance(values, str | bytes | bytearray | memoryview | Mapping):
+        raise TypeError(f"extend needs a list of values, not a {type(values).__name__}; one value is added by append")
+    return values
 
 
 def _optional(function: Callable[[Any], Any]) -> Callable[[Any], Any]:

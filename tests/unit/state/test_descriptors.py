@@ -268,7 +268,16 @@ def test_a_wrong_map_key_and_list_element_are_refused() -> None:
     assert list(function.names) == [], "all or nothing"
 
 
-VALUES: list[tuple[str, Any]] = [
+@pytest.mark.parametrize("one", ["abc", b"abc", {"a": 1}])
+def test_a_list_is_not_extended_by_what_is_one_value(one: Any) -> None:
+    function = Everything()
+    bound(function)
+    with pytest.raises(TypeError, match=rf"extend needs a list of values, not a {type(one).__name__}; .* append"):
+        function.names.extend(one)
+    assert list(function.names) == []
+
+
+VALUES: list[tuple[Any, Any]] = [
     ("boolean", False),
     ("byte", -128),
     ("long", 2**63 - 1),
