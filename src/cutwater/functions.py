@@ -7,12 +7,12 @@ from typing import Any, Final
 import pyarrow as pa
 
 from cutwater.errors import ConfigError
-from cutwater.flow.watermarks import Milliseconds
+from cutwater.flow.watermarks import MAX_WATERMARK, MIN_WATERMARK, Milliseconds
 from cutwater.rows import Row
 from cutwater.schema import SchemaLike, arrow_schema
 from cutwater.state.declared import StateDeclaration, declared
 from cutwater.state.descriptors import StateDescriptor, declared_states
-from cutwater.state.operator_states import OperatorStateDescriptor
+from cutwater.state.operator_states import BroadcastState, OperatorStateDescriptor
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -87,13 +87,13 @@ class Timers:
 
 def _milliseconds(kind: str, timestamp: object) -> Milliseconds:
     match timestamp:
-        case int() if not isinstance(timestamp, bool):
+        case int() if not isinstance(timestamp, bool) and MIN_WATERMARK <= timestamp <= MAX_WATERMARK:
             return timestamp
         case datetime() if timestamp.tzinfo is not None:
             return (timestamp - _EPOCH) // timedelta(milliseconds=1)
     raise ConfigError(
-        f"ctx.timers.{kind}({timestamp!r}): give milliseconds since the epoch, like ctx.timestamp + 5000, "
-        "or a datetime with a time zone"
+        f"ctx.timers.{kind}({timestamp!r}): give milliseconds since the epoch (a whole number of 64 bits), like "
+        "ctx.timestamp + 5000, or a datetime with a time zone"
     )
 
 
@@ -274,7 +274,8 @@ def checked_callable(method: str, fn: Any) -> Any:
 
 
 def checked_instance(method: str, fn: Any, wanted: type[Function], needed: Sequence[str] = ("process",)) -> Any:
-    """``fn`` or, of a class, an instance; ConfigError if it is no ``wanted`` or lacks a method that is ``needed``."""
+    """``fn`` or, of a class, an instance; ConfigError if it is no ``wanted`` or lacks a method that is ``needed``, or has a
+    state that nothing there can write."""
     if isinstance(fn, type) and issubclass(fn, wanted):
         try:
             fn = fn()
@@ -287,6 +288,11 @@ def checked_instance(method: str, fn: Any, wanted: type[Function], needed: Seque
     for each in needed:
         if getattr(type(fn), each) is getattr(wanted, each):
             raise ConfigError(f"{method}: {type(fn).__name__} needs a method {each}(self, row, ctx).")
+    if wanted is not BroadcastProcess and (states := declared(type(fn), BroadcastState)):
+        raise ConfigError(
+            f"{method}: {type(fn).__name__}.{next(iter(states))} is a BroadcastState, which nothing can write here: it is filled "
+            f"in process_broadcast of a cw.BroadcastProcess, s.connect(other.broadcast()).process(...)."
+        )
     return fn
 
 

@@ -413,7 +413,7 @@ def test_timers_without_on_timer_are_refused() -> None:
         Harness(processing(Sets(), WORDS, ["word"])).feed(("a", 0))
 
 
-@pytest.mark.parametrize("wrong", [1.5, "5s", True, datetime(2024, 1, 1)])  # noqa: DTZ001 (that it has no zone is the point)
+@pytest.mark.parametrize("wrong", [1.5, "5s", True, 2**63, -(2**63) - 1, datetime(2024, 1, 1)])  # noqa: DTZ001 (that it has no zone is the point)
 def test_a_timer_for_no_moment_is_refused(wrong: Any) -> None:
     class Sets(Ticks):
         def process(self, row: Row, ctx: ProcessContext) -> Any:
@@ -605,11 +605,13 @@ def test_state_outside_of_a_key_is_refused_in_open_and_close() -> None:
         def close(self) -> None:
             self.count.clear()
 
-    with pytest.raises(UserCodeError, match=r"process 'Counts' \(c1\), open: ConfigError: state belongs to the key"):
+    with pytest.raises(
+        UserCodeError, match=r"process 'Counts' \(c1\), open: ConfigError: state and timers belong to the key"
+    ):
         Harness(processing(Opens(), WORDS, ["word"]))
     closing = Harness(processing(Closes(), WORDS, ["word"]))
     closing.feed(("a", 0))
-    with pytest.raises(ConfigError, match="use it in process and on_timer, not in open or close"):
+    with pytest.raises(ConfigError, match="use them in process and on_timer, not in open, close or process_broadcast"):
         closing.operator.close()
 
 
