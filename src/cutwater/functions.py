@@ -2,18 +2,18 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import pyarrow as pa
 
 from cutwater.errors import ConfigError
-from cutwater.flow.watermarks import Milliseconds
+from cutwater.flow.watermarks import MAX_WATERMARK, MIN_WATERMARK, Milliseconds
 from cutwater.rows import Row
 from cutwater.schema import SchemaLike, arrow_schema
+from cutwater.state.declared import StateDeclaration, declared
 from cutwater.state.descriptors import StateDescriptor, declared_states
-from cutwater.state.operator_states import OperatorStateDescriptor
+from cutwater.state.operator_states import BroadcastState, OperatorStateDescriptor
 
-T = TypeVar("T")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -87,13 +87,13 @@ class Timers:
 
 def _milliseconds(kind: str, timestamp: object) -> Milliseconds:
     match timestamp:
-        case int() if not isinstance(timestamp, bool):
+        case int() if not isinstance(timestamp, bool) and MIN_WATERMARK <= timestamp <= MAX_WATERMARK:
             return timestamp
         case datetime() if timestamp.tzinfo is not None:
             return (timestamp - _EPOCH) // timedelta(milliseconds=1)
     raise ConfigError(
-        f"ctx.timers.{kind}({timestamp!r}): give milliseconds since the epoch, like ctx.timestamp + 5000, "
-        "or a datetime with a time zone"
+        f"ctx.timers.{kind}({timestamp!r}): give milliseconds since the epoch (a whole number of 64 bits), like "
+        "ctx.timestamp + 5000, or a datetime with a time zone"
     )
 
 
@@ -179,6 +179,12 @@ class Function:
                 raise ConfigError(
                     f"{type(self).__name__}.{name} is a side output and cannot be replaced; write ctx.emit(self.{name}, row)"
                 )
+        if isinstance(value, StateDeclaration):
+            kind = type(value).__name__
+            raise ConfigError(
+                f"{type(self).__name__}.{name}: state is declared in the class body, not made in a method; write {name} = "
+                f"cw.{kind}(...) under class {type(self).__name__}, above its methods."
+            )
         object.__setattr__(self, name, value)
 
     @classmethod
@@ -189,12 +195,6 @@ class Function:
             if found.setdefault(value.name, value) is not value:
                 raise ConfigError(f"{cls.__name__} declares two side outputs named {value.name!r}")
         return tuple(found.values())
-
-
-def declared(function: type, kind: type[T]) -> dict[str, T]:
-    """What is declared on a function's class and its bases, by attribute; a subclass's declaration replaces its base's."""
-    attributes = {name: value for base in reversed(function.__mro__) for name, value in vars(base).items()}
-    return {name: value for name, value in attributes.items() if isinstance(value, kind)}
 
 
 class Process(Function):
@@ -274,7 +274,8 @@ def checked_callable(method: str, fn: Any) -> Any:
 
 
 def checked_instance(method: str, fn: Any, wanted: type[Function], needed: Sequence[str] = ("process",)) -> Any:
-    """``fn`` or, of a class, an instance; ConfigError if it is no ``wanted`` or lacks a method that is ``needed``."""
+    """``fn`` or, of a class, an instance; ConfigError if it is no ``wanted`` or lacks a method that is ``needed``, or has a
+    state that nothing there can write."""
     if isinstance(fn, type) and issubclass(fn, wanted):
         try:
             fn = fn()
@@ -287,6 +288,11 @@ def checked_instance(method: str, fn: Any, wanted: type[Function], needed: Seque
     for each in needed:
         if getattr(type(fn), each) is getattr(wanted, each):
             raise ConfigError(f"{method}: {type(fn).__name__} needs a method {each}(self, row, ctx).")
+    if wanted is not BroadcastProcess and (states := declared(type(fn), BroadcastState)):
+        raise ConfigError(
+            f"{method}: {type(fn).__name__}.{next(iter(states))} is a BroadcastState, which nothing can write here: it is filled "
+            f"in process_broadcast of a cw.BroadcastProcess, s.connect(other.broadcast()).process(...)."
+        )
     return fn
 
 

@@ -225,6 +225,16 @@ class Wrong(NoMerge):
         return "many"
 
 
+class NullInside(Wrong):
+    accumulator_type = "struct<n:long not null>"
+
+    def create(self) -> Any:
+        return (0,)
+
+    def add(self, accumulator: Any, row: Any) -> Any:
+        return (None,)
+
+
 class Failing(Wrong):
     def add(self, accumulator: Any, row: Any) -> Any:
         raise ValueError("no such thing")
@@ -260,6 +270,10 @@ def test_a_wrong_aggregate_is_refused_at_the_call(make: Any, says: str) -> None:
     ("function", "says"),
     [
         (Wrong(), r"agg.*'x', the accumulator of Wrong, is int64, which cannot hold 'many'"),
+        (
+            NullInside(),
+            r"agg.*'x', the accumulator of NullInside, .* cannot hold \(None,\) .* its field 'n' is NOT NULL",
+        ),
         (Failing(), r"agg.*x: ValueError: no such thing at test_aggregates.py:\d+, for the row"),
     ],
 )

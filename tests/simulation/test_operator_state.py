@@ -5,6 +5,7 @@ import json
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import cutwater as cw
@@ -111,11 +112,21 @@ class UsesKey(cw.BroadcastProcess):
         self.n.value = 1
 
 
+class SetsTimer(cw.BroadcastProcess):
+    def process(self, row: Any, ctx: Any) -> Any: ...
+
+    def process_broadcast(self, row: Any, ctx: Any) -> Any:
+        ctx.timers.processing_time(5)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any: ...
+
+
 @pytest.mark.parametrize(
     ("function", "says"),
     [
         (WritesElsewhere, "written in process_broadcast only"),
-        (UsesKey, "state belongs to the key that is being processed"),
+        (UsesKey, "belong to the key that is being processed: .* not in open, close or process_broadcast"),
+        (SetsTimer, "belong to the key that is being processed: .* not in open, close or process_broadcast"),
     ],
 )
 def test_what_would_differ_between_subtasks_is_refused(function: Any, says: str) -> None:
@@ -142,7 +153,7 @@ def test_a_wrong_value_is_refused_at_the_write_with_uid_and_state() -> None:
         run(pipeline, {"in": ["a"]})
 
 
-VALUES: list[tuple[str, Any]] = [
+VALUES: list[tuple[Any, Any]] = [
     ("boolean", True),
     ("long", 2**63 - 1),
     ("double", float("inf")),
@@ -156,23 +167,58 @@ VALUES: list[tuple[str, Any]] = [
     ("array<array<int>>", [[1, None], None, []]),
     ("map<string,array<int>>", {"a": [1], "b": None}),
     ("struct<a:int,b:struct<c:string>>", (1, ("x",))),
+    (pa.time32("ms"), dt.time(1, 2, 3, 4000)),
+    (pa.time64("us"), dt.time(23, 59, 59, 999_999)),
+    (pa.duration("us"), dt.timedelta(days=-1, microseconds=5)),
+    (pa.duration("s"), dt.timedelta(days=400)),
+    (pa.timestamp("ms", "UTC"), dt.datetime(1960, 2, 29, 12, tzinfo=dt.UTC)),
+    (pa.binary(4), b"\0\xff\0\xff"),
+    (pa.list_(pa.binary(), 2), [b"a", None]),
+    (pa.struct([("t", pa.time64("us")), ("d", pa.duration("us"))]), (dt.time(1), None)),
+    (pa.map_(pa.binary(2), pa.duration("us")), {b"ab": dt.timedelta(1)}),
 ]
 
 
-@pytest.mark.parametrize(("data_type", "value"), VALUES, ids=[case[0] for case in VALUES])
-def test_every_type_makes_the_way_to_json_and_back(data_type: str, value: Any) -> None:
+@pytest.mark.parametrize(("data_type", "value"), VALUES, ids=[str(case[0]) for case in VALUES])
+def test_every_type_makes_the_way_to_json_and_back(data_type: Any, value: Any) -> None:
     kind = arrow_type(data_type, "type")
     admitted = Place("uid", "'s'", kind).admitted(value)
     again = from_json(kind)(json.loads(json.dumps(to_json(kind)(admitted))))
     assert again == admitted and type(again) is type(admitted)
 
 
-class All(cw.Process):
+def test_nanoseconds_make_the_way_to_json_and_back() -> None:
+    kind = pa.timestamp("ns", "UTC")
+    moment = pa.scalar(1_700_000_000_123_456_789, kind).as_py()
+    again = from_json(kind)(json.loads(json.dumps(to_json(kind)(Place("uid", "'s'", kind).admitted(moment)))))
+    assert pa.scalar(again, kind).value == 1_700_000_000_123_456_789
+
+
+@pytest.mark.parametrize(
+    "declare",
+    [
+        cw.ListOperatorState,
+        lambda kind: cw.UnionOperatorState(pa.list_(kind)),
+        lambda kind: cw.BroadcastState("string", pa.struct([("x", kind)])),
+        lambda kind: cw.BroadcastState(kind, "string"),
+    ],
+)
+def test_a_type_that_no_checkpoint_could_carry_is_refused_where_it_is_declared(declare: Any) -> None:
+    told = (
+        r"(OperatorState|BroadcastState)'s (key )?type: month_day_nano_interval cannot be kept .* allowed are boolean"
+    )
+    with pytest.raises(cw.SchemaError, match=told):
+        declare(pa.month_day_nano_interval())
+
+
+class All(cw.BroadcastProcess):
     own = cw.ListOperatorState("long")
     shared = cw.UnionOperatorState("long")
     told = cw.BroadcastState("string", "long")
 
     def process(self, row: Any, ctx: Any) -> Any: ...
+
+    def process_broadcast(self, row: Any, ctx: Any) -> Any: ...
 
 
 def bound(parts: Any) -> Any:
@@ -209,6 +255,55 @@ def test_a_state_that_is_no_longer_declared_is_refused_by_name() -> None:
         cw.RestoreError, match=r"uid: the checkpoint holds list_state 'gone', which the function does not"
     ):
         bound([{"list_state": [{"state": "gone", "value": 1}]}])
+
+
+class Told:
+    told = cw.BroadcastState("string", "long")
+
+    def process(self, row: Any, ctx: Any) -> Any: ...
+
+    process_left = process_right = process
+
+
+@pytest.mark.parametrize(
+    ("kind", "made"),
+    [
+        (cw.Process, lambda s, fn: s.process(fn, "k string")),
+        (cw.KeyedProcess, lambda s, fn: s.key_by("k").process(fn, "k string")),
+        (cw.CoProcess, lambda s, fn: s.connect(s).process(fn, "k string")),
+        (
+            cw.WindowProcess,
+            lambda s, fn: s.key_by("k").window(cw.tumbling("1s"), time="processing").process(fn, "k string"),
+        ),
+    ],
+)
+def test_broadcast_state_is_refused_where_nothing_can_write_it(kind: type, made: Any) -> None:
+    function = type("Wrong", (Told, kind), {})
+    stream = cw.Environment().read(cw.from_rows([], "k string"), uid="in")
+    with pytest.raises(
+        cw.ConfigError, match=r"process: Wrong\.told is a BroadcastState, .* cw\.BroadcastProcess, .*\.broadcast\(\)"
+    ):
+        made(stream, function)
+
+
+def test_what_cannot_be_a_key_of_broadcast_state_is_not_in_it() -> None:
+    function, states = bound(())
+    (told,) = states.broadcast
+    told.writable = True
+    told["x"] = 7
+    assert function.told.get(5, "nothing") == "nothing"
+    assert 5 not in function.told and None not in function.told
+    with pytest.raises(KeyError):
+        del function.told[5]
+    with pytest.raises(cw.DataError, match="'told', the type of its keys, is string, which cannot hold 5"):
+        function.told[5] = 1
+
+
+@pytest.mark.parametrize("one", ["abc", b"abc", {"a": 1}])
+def test_a_list_is_not_extended_by_what_is_one_value(one: Any) -> None:
+    function, _ = bound(())
+    with pytest.raises(TypeError, match=rf"extend needs a list of values, not a {type(one).__name__}; .* append"):
+        function.own.extend(one)
 
 
 class Seen(cw.WindowProcess):

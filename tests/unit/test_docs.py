@@ -114,7 +114,7 @@ def test_the_pipelines_of_event_time_run(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_the_pipeline_of_state_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (written,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "state.md").read_text(), re.DOTALL)
+    written, copies = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "state.md").read_text(), re.DOTALL)
     names: dict[str, Any] = {"__name__": "state", "cw": cw}
     exec(compile(written, "dedup.py", "exec"), names)
     (tmp_path / "messages").mkdir()
@@ -122,6 +122,14 @@ def test_the_pipeline_of_state_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     again, later = [("ann", "hello")], cw.testing.ADVANCE("50 min")
     script = cw.testing.script(again, later, again, later, again, later, later, again)
     assert len(cw.testing.run(names["pipeline"], {"messages": script})["new"]) == 2
+    exec(compile(copies, "latest.py", "exec"), names)
+
+    def latest(env: cw.Environment) -> None:
+        visits = env.read(cw.from_rows([], "user string, page string"), uid="visits")
+        visits.key_by("user").process(names["Latest"], "user string, pages array<string>, n long").collect("out")
+
+    told = cw.testing.run(latest, {"visits": [("ann", page) for page in "abcd"]})["out"]
+    assert tuple(told[-1]) == ("ann", ["b", "c", "d"], 4)
 
 
 def test_the_pipeline_of_joins_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

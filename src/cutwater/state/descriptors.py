@@ -4,7 +4,7 @@ class Dedup(cw.KeyedProcess):
     seen = cw.ValueState("boolean", ttl="1h")
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -19,6 +19,7 @@ from cutwater.flow.ids import CheckpointId
 from cutwater.flow.watermarks import Milliseconds
 from cutwater.schema import TypeLike, arrow_type
 from cutwater.state.backend import KeyedStateStore
+from cutwater.state.declared import StateDeclaration, declared
 from cutwater.state.expiry import with_expiry, without_expired
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.handles import (
@@ -36,7 +37,7 @@ from cutwater.state.place import Place
 RenewedOn = Literal["write", "read"]
 
 
-class StateDescriptor(ABC):
+class StateDescriptor(StateDeclaration):
     """One declared state. On an instance that is bound, the attribute is the handle of the current key's state.
 
     A ``ttl`` counts from the last write; with ``on="read"`` from the last write or read.
@@ -44,7 +45,6 @@ class StateDescriptor(ABC):
 
     def __init__(self, type: TypeLike, *, ttl: Duration | None = None, on: RenewedOn = "write") -> None:
         kind = self.__class__.__name__
-        self.name = ""
         self.type = arrow_type(type, f"{kind}'s type")
         self.ttl = None if ttl is None else parse_duration(f"{kind}'s ttl", ttl)
         if on not in ("write", "read"):
@@ -53,19 +53,13 @@ class StateDescriptor(ABC):
             raise ConfigError(f"{kind}'s on='read' says what lets a ttl begin anew; add ttl='1h', or leave it out.")
         self.on = on
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         if instance is None:
             return self
         raise ConfigError(
-            f"{type(instance).__name__}.{self.name} can be used in process and on_timer only: "
+            f"{self._attribute_of(instance)} can be used in process and on_timer only: "
             "state belongs to the key that is being processed."
         )
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.type})"
 
     @property
     @abstractmethod
@@ -73,8 +67,8 @@ class StateDescriptor(ABC):
         """What stands under each key in a snapshot."""
 
     @abstractmethod
-    def bind(self, store: KeyedStateStore, uid: str, keys: pa.Schema, scope: KeyScope) -> Handle:
-        """Create the table and the handle on it."""
+    def bind(self, name: str, store: KeyedStateStore, uid: str, keys: pa.Schema, scope: KeyScope) -> Handle:
+        """Create the table of that name and the handle on it."""
 
     def _entry_type(self) -> pa.DataType:
         if self.ttl is None:
@@ -95,9 +89,9 @@ class ValueState(StateDescriptor):
     def stored_type(self) -> pa.DataType:
         return self._entry_type()
 
-    def bind(self, store: KeyedStateStore, uid: str, keys: pa.Schema, scope: KeyScope) -> Handle:
-        table = store.rows(self.name, keys, self.stored_type)
-        return self._handle(table, scope, Place(uid, repr(self.name), self.type), self.type, **self._expiry())
+    def bind(self, name: str, store: KeyedStateStore, uid: str, keys: pa.Schema, scope: KeyScope) -> Handle:
+        table = store.rows(name, keys, self.stored_type)
+        return self._handle(table, scope, Place(uid, repr(name), self.type), self.type, **self._expiry())
 
 
 class ListState(StateDescriptor):
@@ -107,9 +101,9 @@ class ListState(StateDescriptor):
     def stored_type(self) -> pa.DataType:
         return pa.list_(self._entry_type())
 
-    def bind(self, store: KeyedStateStore, uid: str, keys: pa.Schema, scope: KeyScope) -> Handle:
-        table = store.rows(self.name, keys, self.stored_type)
-        return ListHandle(table, scope, Place(uid, repr(self.name), self.type), self.type, **self._expiry())
+    def bind(self, name: str, store: KeyedStateStore, uid: str, keys: pa.Schema, scope: KeyScope) -> Handle:
+        table = store.rows(name, keys, self.stored_type)
+        return ListHandle(table, scope, Place(uid, repr(name), self.type), self.type, **self._expiry())
 
 
 class MapState(StateDescriptor):
@@ -127,10 +121,10 @@ class MapState(StateDescriptor):
     def stored_type(self) -> pa.DataType:
         return pa.map_(self.key_type, self._entry_type())
 
-    def bind(self, store: KeyedStateStore, uid: str, keys: pa.Schema, scope: KeyScope) -> Handle:
-        table = store.rows(self.name, keys, self.stored_type)
-        handle = MapHandle(table, scope, Place(uid, repr(self.name), self.type), self.type, **self._expiry())
-        handle.key_place = Place(uid, f"{self.name!r}, the type of its keys,", self.key_type)
+    def bind(self, name: str, store: KeyedStateStore, uid: str, keys: pa.Schema, scope: KeyScope) -> Handle:
+        table = store.rows(name, keys, self.stored_type)
+        handle = MapHandle(table, scope, Place(uid, repr(name), self.type), self.type, **self._expiry())
+        handle.key_place = Place(uid, f"{name!r}, the type of its keys,", self.key_type)
         handle.plain_keys = pa.types.is_integer(self.key_type) or pa.types.is_string(self.key_type)
         return handle
 
@@ -153,8 +147,8 @@ class ReducingState(ValueState):
             raise ConfigError(f"ReducingState: reduce={reduce!r} must be a function of two values.")
         self._reduce = reduce
 
-    def bind(self, store: KeyedStateStore, uid: str, keys: pa.Schema, scope: KeyScope) -> Handle:
-        handle = super().bind(store, uid, keys, scope)
+    def bind(self, name: str, store: KeyedStateStore, uid: str, keys: pa.Schema, scope: KeyScope) -> Handle:
+        handle = super().bind(name, store, uid, keys, scope)
         assert isinstance(handle, ReducingHandle)
         handle.reduce = self._reduce
         return handle
@@ -181,8 +175,8 @@ class AggregatingState(ValueState):
                 raise ConfigError(f"AggregatingState: {name}={function!r} must be a function.")
         self._create, self._add, self._result = create, add, result
 
-    def bind(self, store: KeyedStateStore, uid: str, keys: pa.Schema, scope: KeyScope) -> Handle:
-        handle = super().bind(store, uid, keys, scope)
+    def bind(self, name: str, store: KeyedStateStore, uid: str, keys: pa.Schema, scope: KeyScope) -> Handle:
+        handle = super().bind(name, store, uid, keys, scope)
         assert isinstance(handle, AggregatingHandle)
         handle.create, handle.accumulate, handle.result = self._create, self._add, self._result
         return handle
@@ -190,13 +184,7 @@ class AggregatingState(ValueState):
 
 def declared_states(function: type) -> dict[str, StateDescriptor]:
     """The states declared on a class and its bases, by name."""
-    found: dict[str, StateDescriptor] = {}
-    for base in reversed(function.__mro__):
-        for name, value in vars(base).items():
-            found.pop(name, None)
-            if isinstance(value, StateDescriptor):
-                found[name] = value
-    return found
+    return declared(function, StateDescriptor)  # type: ignore[type-abstract]
 
 
 class BoundStates:
@@ -251,7 +239,7 @@ def bind_states(
     scope = KeyScope(now)
     handles: list[Handle] = []
     for name, descriptor in declared_states(type(function)).items():
-        handle = descriptor.bind(store, uid, keys, scope)
+        handle = descriptor.bind(name, store, uid, keys, scope)
         # In the instance's own dict it is found without a call: state is touched for every row.
         function.__dict__[name] = handle
         handles.append(handle)

@@ -12,7 +12,7 @@ from cutwater.flow.watermarks import Milliseconds
 from cutwater.state.key_scope import KeyScope
 from cutwater.state.place import Place
 from cutwater.state.tables import RowTable
-from cutwater.state.value_types import handing_out
+from cutwater.state.value_types import handing_out, several_values
 
 SWEEP_STEP = 4096
 _NOTHING = object()
@@ -202,7 +202,7 @@ class ListHandle(Handle):
         self.extend((value,))
 
     def extend(self, values: Iterable[Any]) -> None:
-        admitted = [None if v is None else self._admitted(v) for v in values]
+        admitted = [None if v is None else self._admitted(v) for v in several_values(values)]
         if not admitted:
             return
         self._enqueue_if_new()

@@ -23,5 +23,6 @@ class KeyScope:
         if name != "key":
             raise AttributeError(name)
         raise ConfigError(
-            "state belongs to the key that is being processed: use it in process and on_timer, not in open or close"
+            "state and timers belong to the key that is being processed: use them in process and on_timer, not in open, close or "
+            "process_broadcast, where there is no key"
         )

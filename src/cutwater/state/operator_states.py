@@ -10,37 +10,43 @@ from typing import Any
 
 import pyarrow as pa
 
-from cutwater.errors import ConfigError, RestoreError
+from cutwater.errors import ConfigError, DataError, RestoreError, SchemaError
 from cutwater.schema import TypeLike, arrow_type
+from cutwater.state.declared import StateDeclaration, declared
 from cutwater.state.json_values import from_json, to_json
 from cutwater.state.place import Place
-from cutwater.state.value_types import handing_out
+from cutwater.state.value_types import handing_out, several_values
 
 Json = Any
 
 
-class OperatorStateDescriptor(ABC):
+class OperatorStateDescriptor(StateDeclaration):
     """One declared state. On an instance that is open, the attribute is the handle."""
 
     inline_key: str
     """How it moves when the parallelism changes: see ``checkpoint.restore``."""
 
     def __init__(self, type: TypeLike) -> None:
-        self.name = ""
-        self.type = arrow_type(type, f"{self.__class__.__name__}'s type")
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
+        self.type = _type_for_json(type, f"{self.__class__.__name__}'s type")
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         if instance is None:
             return self
         raise ConfigError(
-            f"{type(instance).__name__}.{self.name} can be used from open on: before, there is no subtask whose state it is."
+            f"{self._attribute_of(instance)} can be used from open on: before, there is no subtask whose state it is."
         )
 
     @abstractmethod
-    def bind(self, uid: str) -> "OperatorHandle": ...
+    def bind(self, name: str, uid: str) -> "OperatorHandle": ...
+
+
+def _type_for_json(data_type: TypeLike, where: str) -> pa.DataType:
+    read = arrow_type(data_type, where)
+    try:
+        to_json(read)
+    except TypeError as error:
+        raise SchemaError(f"{where}: {error}") from None
+    return read
 
 
 class ListOperatorState(OperatorStateDescriptor):
@@ -51,8 +57,8 @@ class ListOperatorState(OperatorStateDescriptor):
 
     inline_key = "list_state"
 
-    def bind(self, uid: str) -> "OperatorHandle":
-        return ListOperatorHandle(Place(uid, repr(self.name), self.type), self.type)
+    def bind(self, name: str, uid: str) -> "OperatorHandle":
+        return ListOperatorHandle(Place(uid, repr(name), self.type), self.type)
 
 
 class UnionOperatorState(ListOperatorState):
@@ -68,13 +74,13 @@ class BroadcastState(OperatorStateDescriptor):
 
     def __init__(self, key_type: TypeLike, value_type: TypeLike) -> None:
         super().__init__(value_type)
-        self.key_type = arrow_type(key_type, "BroadcastState's key type")
+        self.key_type = _type_for_json(key_type, "BroadcastState's key type")
         if pa.types.is_nested(self.key_type) and not pa.types.is_struct(self.key_type):
             raise ConfigError(f"BroadcastState({key_type!r}, ...): a list or a map cannot be a key.")
 
-    def bind(self, uid: str) -> "OperatorHandle":
-        keys = Place(uid, f"{self.name!r}, the type of its keys,", self.key_type)
-        return BroadcastHandle(Place(uid, repr(self.name), self.type), self.type, keys, self.key_type)
+    def bind(self, name: str, uid: str) -> "OperatorHandle":
+        keys = Place(uid, f"{name!r}, the type of its keys,", self.key_type)
+        return BroadcastHandle(Place(uid, repr(name), self.type), self.type, keys, self.key_type)
 
 
 class OperatorHandle(ABC):
@@ -97,7 +103,7 @@ class ListOperatorHandle(OperatorHandle, Sequence[Any]):
         self._values.append(self._place.admitted(value))
 
     def extend(self, values: Iterable[Any]) -> None:
-        self._values.extend([self._place.admitted(value) for value in values])
+        self._values.extend([self._place.admitted(value) for value in several_values(values)])
 
     def clear(self) -> None:
         self._values = []
@@ -132,7 +138,7 @@ class BroadcastHandle(OperatorHandle, MutableMapping[Any, Any]):
         """While a broadcast record is processed: only those are the same everywhere."""
 
     def __getitem__(self, key: Any) -> Any:
-        found = self._values[self._keys.admitted(key)]
+        found = self._values[self._as_kept(key)]
         return found if self._copy_out is None or found is None else self._copy_out(found)
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -141,7 +147,14 @@ class BroadcastHandle(OperatorHandle, MutableMapping[Any, Any]):
 
     def __delitem__(self, key: Any) -> None:
         self._refuse_elsewhere()
-        del self._values[self._keys.admitted(key)]
+        del self._values[self._as_kept(key)]
+
+    def _as_kept(self, key: Any) -> Any:
+        """The key as a write would have kept it; KeyError for what no write would have taken."""
+        try:
+            return self._keys.admitted(key)
+        except DataError:
+            raise KeyError(key) from None
 
     def __iter__(self) -> Iterator[Any]:
         return iter(list(self._values))
@@ -167,8 +180,7 @@ class BroadcastHandle(OperatorHandle, MutableMapping[Any, Any]):
 
 
 def declared_operator_states(function: type) -> dict[str, OperatorStateDescriptor]:
-    attributes = {name: value for base in reversed(function.__mro__) for name, value in vars(base).items()}
-    return {name: value for name, value in attributes.items() if isinstance(value, OperatorStateDescriptor)}
+    return declared(function, OperatorStateDescriptor)  # type: ignore[type-abstract]
 
 
 class BoundOperatorStates:
@@ -177,7 +189,7 @@ class BoundOperatorStates:
     def __init__(self, function: object, uid: str, parts: Sequence[Mapping[str, Json]]) -> None:
         """``parts``: what the restored checkpoint holds inline for this subtask."""
         self._descriptors = declared_operator_states(type(function))
-        self._handles = {name: descriptor.bind(uid) for name, descriptor in self._descriptors.items()}
+        self._handles = {name: descriptor.bind(name, uid) for name, descriptor in self._descriptors.items()}
         function.__dict__.update(self._handles)
         for part in parts:
             self._restore(part, uid)

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -23,9 +23,11 @@ def admission(data_type: pa.DataType) -> Admit:
         case pa.StructType():
             return _structs(data_type)
         case pa.MapType():
-            return _maps(admission(data_type.key_type), admission(data_type.item_type))
+            return _maps(admission(data_type.key_type), _within(data_type.item_field))
+        case pa.FixedSizeListType():
+            return _lists_of(data_type.list_size, _lists(_within(data_type.value_field)))
         case pa.ListType() | pa.LargeListType():
-            return _lists(admission(data_type.value_type))
+            return _lists(_within(data_type.value_field))
         case _ if t.is_boolean(data_type):
             return _exactly(bool, np.bool_)
         case _ if t.is_integer(data_type):
@@ -41,7 +43,7 @@ def admission(data_type: pa.DataType) -> Admit:
         case _ if t.is_timestamp(data_type):
             return _timestamps(data_type)
         case _:
-            return lambda value: pa.scalar(value, data_type).as_py()
+            return _as_arrow_takes_it(data_type)
 
 
 @lru_cache(maxsize=1024)
@@ -59,11 +61,18 @@ def handing_out(data_type: pa.DataType) -> Callable[[Any], Any] | None:
         case pa.MapType():
             item = handing_out(data_type.item_type)
             return _optional(dict if item is None else lambda value: {k: item(v) for k, v in value.items()})
-        case pa.ListType() | pa.LargeListType():
+        case pa.ListType() | pa.LargeListType() | pa.FixedSizeListType():
             element = handing_out(data_type.value_type)
             return _optional(list if element is None else lambda value: [element(v) for v in value])
         case _:
             return None
+
+
+def several_values(values: Iterable[Any]) -> Iterable[Any]:
+    """What a list may be extended by: not one value that can be gone through as well, which would be torn apart."""
+    if isinstance(values, str | bytes | bytearray | memoryview | Mapping):
+        raise TypeError(f"extend needs a list of values, not a {type(values).__name__}; one value is added by append")
+    return values
 
 
 def _optional(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -158,11 +167,44 @@ def _timestamps(data_type: Any) -> Admit:
     return admit
 
 
+def _as_arrow_takes_it(data_type: pa.DataType) -> Admit:
+    def admit(value: Any) -> Any:
+        if value is None:
+            raise TypeError("a value is needed")
+        return pa.scalar(value, data_type).as_py()
+
+    return admit
+
+
+def _within(field: "pa.Field[Any]") -> Admit:
+    """How what stands in a container is admitted: None too, unless the field is NOT NULL."""
+    admit = admission(field.type)
+    if field.nullable:
+        return lambda value: None if value is None else admit(value)
+
+    def admit_one(value: Any) -> Any:
+        if value is None:
+            raise ValueError(f"its field {field.name!r} is NOT NULL")
+        return admit(value)
+
+    return admit_one
+
+
+def _lists_of(size: int, lists: Admit) -> Admit:
+    def admit(value: Any) -> Any:
+        admitted = lists(value)
+        if len(admitted) != size:
+            raise ValueError(f"it has {len(admitted)} values, needed are {size}")
+        return admitted
+
+    return admit
+
+
 def _lists(element: Admit) -> Admit:
     def admit(value: Any) -> Any:
         if isinstance(value, str | bytes | Mapping):
             raise TypeError("a list is needed")
-        return [None if v is None else element(v) for v in value]
+        return [element(v) for v in value]
 
     return admit
 
@@ -171,14 +213,14 @@ def _maps(key: Admit, item: Admit) -> Admit:
     def admit(value: Any) -> Any:
         if not isinstance(value, Mapping):
             raise TypeError("a dict is needed")
-        return {key(k): None if v is None else item(v) for k, v in value.items()}
+        return {key(k): item(v) for k, v in value.items()}
 
     return admit
 
 
 def _structs(data_type: pa.StructType) -> Admit:
     names = tuple(field.name for field in data_type)
-    parts = [admission(field.type) for field in data_type]
+    parts = [_within(field) for field in data_type]
     kind = row_type(names)
 
     def admit(value: Any) -> Any:
@@ -190,7 +232,7 @@ def _structs(data_type: pa.StructType) -> Admit:
             values = tuple(value[name] for name in names)
         else:
             raise TypeError(f"a row, tuple or dict of {', '.join(names)} is needed")
-        return kind(None if v is None else part(v) for v, part in zip(values, parts, strict=True))
+        return kind(part(v) for v, part in zip(values, parts, strict=True))
 
     return _plain_ones_first(data_type, kind, admit)
 
@@ -199,7 +241,7 @@ def _plain_ones_first(data_type: pa.StructType, kind: type[Row], admit: Admit) -
     """``admit``, but tuples of values that need no change are taken as they are. Made for the type, of one expression for all
     fields: it runs for each record, and a call for each field would cost more than all the rest."""
     values = [f"v{i}" for i in range(len(data_type))]
-    tests = [f"({v} is None or {_plain_test(field.type, v)})" for v, field in zip(values, data_type, strict=True)]
+    tests = [_plain_test(field, v) for v, field in zip(values, data_type, strict=True)]
     source = f"""
 def quickly(value):
     if isinstance(value, tuple) and len(value) == {len(values)}:
@@ -214,7 +256,12 @@ def quickly(value):
     return quickly
 
 
-def _plain_test(data_type: pa.DataType, value: str) -> str:
+def _plain_test(field: "pa.Field[Any]", value: str) -> str:
+    test = _plain_test_of_type(field.type, value)
+    return f"({value} is None or {test})" if field.nullable else test
+
+
+def _plain_test_of_type(data_type: pa.DataType, value: str) -> str:
     t = pa.types
     if t.is_integer(data_type):
         low, high = _bounds(data_type)

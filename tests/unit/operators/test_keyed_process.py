@@ -24,6 +24,7 @@ from cutwater.schema import arrow_schema
 from cutwater.state.backend import StateBackend
 from cutwater.state.descriptors import ListState, MapState, ValueState
 from cutwater.state.memory import Memory
+from cutwater.state.operator_states import ListOperatorState
 from cutwater.state.rocksdb import RocksDB
 from tests.unit.operators.collecting import Collected, NoDriver, after
 
@@ -412,7 +413,7 @@ def test_timers_without_on_timer_are_refused() -> None:
         Harness(processing(Sets(), WORDS, ["word"])).feed(("a", 0))
 
 
-@pytest.mark.parametrize("wrong", [1.5, "5s", True, datetime(2024, 1, 1)])  # noqa: DTZ001 (that it has no zone is the point)
+@pytest.mark.parametrize("wrong", [1.5, "5s", True, 2**63, -(2**63) - 1, datetime(2024, 1, 1)])  # noqa: DTZ001 (that it has no zone is the point)
 def test_a_timer_for_no_moment_is_refused(wrong: Any) -> None:
     class Sets(Ticks):
         def process(self, row: Row, ctx: ProcessContext) -> Any:
@@ -537,6 +538,64 @@ def test_a_state_that_is_replaced_instead_of_written_to_is_refused() -> None:
         Forgets().again = None  # type: ignore[assignment]
 
 
+@pytest.mark.parametrize("make", [lambda: ValueState("long"), lambda: ListOperatorState("long")])
+def test_state_made_in_init_is_refused_and_where_it_is_declared_is_told(make: Any) -> None:
+    class Wrong(KeyedProcess):
+        def __init__(self) -> None:
+            self.n = make()
+
+    with pytest.raises(ConfigError, match=r"Wrong\.n: state is declared in the class body, .* n = cw\.(Value|List)"):
+        Wrong()
+
+
+SHARED = ValueState("long")
+
+
+class SharedByX(KeyedProcess):
+    x = SHARED
+
+    def process(self, row: Any, ctx: Any) -> Any:
+        self.x.value = (self.x.value or 0) + 1
+        yield row.word, self.x.value
+
+
+class SharedByY(KeyedProcess):
+    y = z = SHARED
+
+    def process(self, row: Any, ctx: Any) -> Any:
+        self.y.value = (self.y.value or 0) + 1
+        self.z.value = (self.z.value or 0) + 10
+        yield row.word, self.y.value + self.z.value
+
+
+class SetLater(KeyedProcess):
+    def process(self, row: Any, ctx: Any) -> Any:
+        self.late.value = (self.late.value or 0) + 1
+        yield row.word, self.late.value
+
+    late: Any
+
+
+SetLater.late = ValueState("long")
+
+
+@pytest.mark.parametrize(
+    ("fn", "names", "after_two"), [(SharedByX, {"x"}, 2), (SharedByY, {"y", "z"}, 22), (SetLater, {"late"}, 2)]
+)
+def test_a_state_has_the_name_of_its_attribute_whatever_else_has_it(
+    fn: type[KeyedProcess], names: set[str], after_two: int
+) -> None:
+    operator = processing(fn(), WORDS, ["word"])
+    first = Harness(operator)
+    first.feed(("a", 0))
+    stored = Stored(operator)
+    assert set(stored.tables()) == operator.state_names() == names
+    restored = Harness(processing(fn(), WORDS, ["word"]), stored)
+    assert restored.feed(("a", 0)) == [("a", after_two)]
+    with pytest.raises(ConfigError, match=rf"{fn.__name__}\.({'|'.join(names)}) can be used in process"):
+        getattr(fn(), next(iter(names)))
+
+
 def test_state_outside_of_a_key_is_refused_in_open_and_close() -> None:
     class Opens(Count):
         def open(self, ctx: Any) -> None:
@@ -546,11 +605,13 @@ def test_state_outside_of_a_key_is_refused_in_open_and_close() -> None:
         def close(self) -> None:
             self.count.clear()
 
-    with pytest.raises(UserCodeError, match=r"process 'Counts' \(c1\), open: ConfigError: state belongs to the key"):
+    with pytest.raises(
+        UserCodeError, match=r"process 'Counts' \(c1\), open: ConfigError: state and timers belong to the key"
+    ):
         Harness(processing(Opens(), WORDS, ["word"]))
     closing = Harness(processing(Closes(), WORDS, ["word"]))
     closing.feed(("a", 0))
-    with pytest.raises(ConfigError, match="use it in process and on_timer, not in open or close"):
+    with pytest.raises(ConfigError, match="use them in process and on_timer, not in open, close or process_broadcast"):
         closing.operator.close()
 
 

@@ -20,6 +20,7 @@ from cutwater.state.descriptors import (
     declared_states,
 )
 from cutwater.state.memory import Memory
+from cutwater.state.operator_states import BroadcastState, ListOperatorState
 from cutwater.state.rocksdb import RocksDB
 
 KEYS = pa.schema([("user", pa.string())])
@@ -203,9 +204,22 @@ def test_a_struct_value_is_a_row_and_what_is_handed_out_is_a_copy() -> None:
         ("map<string,int>", {"a": "b"}),
         ("struct<a:int>", {"b": 1}),
         ("struct<a:int>", (1, 2)),
+        ("struct<a:int not null>", (None,)),
+        ("struct<a:int not null>", {"a": None}),
+        ("struct<a:int not null>", pa.scalar({"a": None}, pa.struct([("a", pa.int32())]))),
+        ("struct<a:array<int> not null>", (None,)),
+        ("array<struct<a:int not null>>", [(1,), (None,)]),
+        ("map<string,struct<a:int not null>>", {"x": (None,)}),
+        ("map<struct<a:int not null>,int>", {(None,): 1}),
+        ("map<decimal(4,2),int>", {None: 1}),
+        ("struct<a:struct<b:int not null>>", ((None,),)),
+        (pa.list_(pa.field("item", pa.int64(), nullable=False)), [1, None]),
+        (pa.list_(pa.field("item", pa.int64(), nullable=False), 2), [1, None]),
+        (pa.list_(pa.int64(), 2), [1]),
+        (pa.map_(pa.string(), pa.field("value", pa.int64(), nullable=False)), {"x": None}),
     ],
 )
-def test_a_value_that_does_not_fit_is_refused_at_the_write_with_uid_state_and_value(data_type: str, wrong: Any) -> None:
+def test_a_value_that_does_not_fit_is_refused_at_the_write_with_uid_state_and_value(data_type: Any, wrong: Any) -> None:
     function = type("Function", (), {"amount": ValueState(data_type)})()
     bound(function)
     with pytest.raises(DataError) as refused:
@@ -254,7 +268,16 @@ def test_a_wrong_map_key_and_list_element_are_refused() -> None:
     assert list(function.names) == [], "all or nothing"
 
 
-VALUES: list[tuple[str, Any]] = [
+@pytest.mark.parametrize("one", ["abc", b"abc", {"a": 1}])
+def test_a_list_is_not_extended_by_what_is_one_value(one: Any) -> None:
+    function = Everything()
+    bound(function)
+    with pytest.raises(TypeError, match=rf"extend needs a list of values, not a {type(one).__name__}; .* append"):
+        function.names.extend(one)
+    assert list(function.names) == []
+
+
+VALUES: list[tuple[Any, Any]] = [
     ("boolean", False),
     ("byte", -128),
     ("long", 2**63 - 1),
@@ -269,11 +292,17 @@ VALUES: list[tuple[str, Any]] = [
     ("array<array<int>>", [[1, None], None, []]),
     ("map<string,array<int>>", {"a": [1], "b": None}),
     ("struct<a:int,b:struct<c:string>>", (1, ("x",))),
+    ("struct<a:int not null,b:string>", (1, None)),
+    ("struct<a:struct<b:int not null>>", (None,)),
+    ("array<struct<a:int not null>>", [None, (1,)]),
+    ("map<string,struct<a:int not null>>", {"x": None, "y": (1,)}),
+    (pa.list_(pa.field("item", pa.int64(), nullable=False)), [1, 2]),
+    (pa.list_(pa.struct([("a", pa.int64())]), 2), [(1,), None]),
 ]
 
 
-@pytest.mark.parametrize(("data_type", "value"), VALUES, ids=[case[0] for case in VALUES])
-def test_a_value_is_the_same_after_a_restore(data_type: str, value: Any) -> None:
+@pytest.mark.parametrize(("data_type", "value"), VALUES, ids=[str(case[0]) for case in VALUES])
+def test_a_value_is_the_same_after_a_restore(data_type: Any, value: Any) -> None:
     kind = type(
         "Function", (), {"v": ValueState(data_type), "l": ListState(data_type), "m": MapState("int", data_type)}
     )
@@ -290,6 +319,22 @@ def test_a_value_is_the_same_after_a_restore(data_type: str, value: Any) -> None
     assert list(restored.l) == list(function.l)
     assert restored.m.items() == function.m.items()
     assert type(restored.v.value) is type(function.v.value)
+
+
+@pytest.mark.parametrize("ttl", [None, "1h"])
+def test_nothing_may_stand_beside_rows_whose_fields_are_not_null(ttl: str | None) -> None:
+    row = "struct<a:int not null>"
+    kind = type("Function", (), {"l": ListState(row, ttl=ttl), "m": MapState("int", row, ttl=ttl)})
+    function, store = kind(), open_store()
+    bound(function, store)
+    function.l.extend([(1,), None])
+    function.m[1], function.m[2] = None, (2,)
+    restored, fresh = kind(), open_store()
+    for frozen in store.freeze():
+        fresh.restore(frozen.name, frozen.batches())
+    bound(restored, fresh)
+    assert list(restored.l) == [(1,), None]
+    assert restored.m.items() == [(1, None), (2, (2,))]
 
 
 def test_state_written_after_a_freeze_is_not_in_the_snapshot() -> None:
@@ -666,6 +711,31 @@ def test_state_by_other_keys_is_refused_with_both(keys: list[str]) -> None:
 def test_state_outside_of_a_keyed_call_says_where_it_may_be_used() -> None:
     with pytest.raises(ConfigError, match=r"Everything\.flag can be used in process and on_timer only"):
         Everything().flag.value  # noqa: B018
+
+
+@pytest.mark.parametrize("declaration", [ValueState("long"), ListOperatorState("long")])
+def test_a_declaration_is_not_the_state_of_any_key(declaration: Any) -> None:
+    with pytest.raises(ConfigError, match=r"State\(int64\) is declared in the class body .* used as self\.<its name>"):
+        declaration.value = 1
+    with pytest.raises(ConfigError, match="is declared in the class body"):
+        _ = declaration.value
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (ValueState, r"ValueState: missing a required argument: 'type'.*\(type, \*, ttl=None, on='write'\)"),
+        (lambda: ValueState("long", "1h"), "ValueState: too many positional arguments"),  # type: ignore[call-arg, arg-type]
+        (lambda: ListState("long", lifetime="1h"), "ListState: got an unexpected keyword argument 'lifetime'"),  # type: ignore[call-arg]
+        (lambda: MapState("long"), r"MapState: missing a required argument: 'value_type'"),  # type: ignore[call-arg]
+        (lambda: ReducingState("long"), r"ReducingState: missing a required argument: 'reduce'"),  # type: ignore[call-arg]
+        (ListOperatorState, r"ListOperatorState: missing .*cw\.ListOperatorState\(type\)"),
+        (lambda: BroadcastState("long"), r"BroadcastState: missing a required argument: 'value_type'"),  # type: ignore[call-arg]
+    ],
+)  # fmt: skip
+def test_missing_and_unknown_arguments_name_what_was_declared(wrong: Any, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        wrong()
 
 
 def test_declarations_are_checked_when_they_are_written() -> None:

@@ -28,9 +28,12 @@ def outcome(admit: Any, value: Any) -> Any:
 
 @given(st.lists(st.sampled_from(sorted(FIELDS)), min_size=1, max_size=4, unique=True), st.data())
 def test_rows_are_admitted_as_their_fields_are(names: list[str], data: Any) -> None:
-    struct = pa.struct([(name, FIELDS[name]) for name in names])
+    struct = pa.struct([pa.field(name, FIELDS[name], nullable=data.draw(st.booleans())) for name in names])
     values = tuple(data.draw(odd) for _ in names)
-    each = [outcome(lambda v, t=FIELDS[name]: None if v is None else admission(t)(v), v) for name, v in zip(names, values, strict=True)]  # fmt: skip  # noqa: E501
+    each = [
+        outcome(lambda v, f=field: None if v is None and f.nullable else admission(f.type)(v), v)
+        for field, v in zip(struct, values, strict=True)
+    ]
     whole = outcome(admission(struct), values)
     if all(isinstance(one, tuple) for one in each):
         row = admission(struct)(values)
