@@ -62,11 +62,13 @@ class WithTimestamps(Operator):
             self._hear(split)
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
+        # Before anything behind sees the records: what is wrong with their times is told here, where the column was named.
+        times = self.time.of(batch, self.where)
         out.emit(batch)
         split = self.split
         if batch.num_rows == 0 or split not in self._combined.inputs:
             return
-        watermark = int(self.time.of(batch, self.where).max()) - self._lag
+        watermark = int(times.max()) - self._lag
         self._latest[split] = watermark = max(watermark, self._latest.get(split, MIN_WATERMARK))
         self._combined.advance(split, watermark)
         self._hear(split)
