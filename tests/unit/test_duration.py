@@ -22,9 +22,9 @@ def timed(**arguments: Any) -> Any:
 
 COUNTED_IN_MILLISECONDS: dict[str, Callable[[Any], Any]] = {
     "ttl": lambda given: cw.ValueState("long", ttl=given),
-    "size": lambda given: cw.tumbling(given),
+    "size": cw.tumbling,
     "slide": lambda given: cw.sliding("1s", given),
-    "gap": lambda given: cw.session(given),
+    "gap": cw.session,
     "offset": lambda given: cw.tumbling("1s", offset=given),
     "allowed_lateness": lambda given: keyed().window(cw.tumbling("1s"), allowed_lateness=given),
     "early": lambda given: keyed().window(cw.tumbling("1s"), early=given),
@@ -58,7 +58,14 @@ def test_elsewhere_it_is(argument: str, given: Any) -> None:
 
 @pytest.mark.parametrize(
     ("given", "milliseconds"),
-    [("1.1s", 1100), ("0.001s", 1), ("2.0ms", 2), ("1.15 s", 1150), ("0.5 min", 30_000), (timedelta(days=2), 172_800_000)],
+    [
+        ("1.1s", 1100),
+        ("0.001s", 1),
+        ("2.0ms", 2),
+        ("1.15 s", 1150),
+        ("0.5 min", 30_000),
+        (timedelta(days=2), 172_800_000),
+    ],
 )
 def test_fractions_of_longer_units_are_whole_milliseconds_too(given: Any, milliseconds: int) -> None:
     assert whole_milliseconds("x", given) == milliseconds

@@ -73,17 +73,13 @@ def _milliseconds(column: Array, name: str, shift: Milliseconds, where: str) -> 
 def _refuse_what_no_calendar_has(column: Array, name: str, shift: Milliseconds, where: str) -> None:
     """It would be in no window, or in one that wrapped around, and its watermark would make all others late."""
     moment = isinstance(column.type, pa.TimestampType)
-    numbers = column.cast(pa.int64()) if moment else column
+    numbers = (column.cast(pa.int64()) if moment else column).to_numpy()
     per_second = _PER_SECOND[column.type.unit] if moment else 1_000
-    found = pc.min_max(numbers).as_py()
-    for value in (found["min"], found["max"]):
-        if value is not None and not FIRST_TIME <= value * 1_000 // per_second + shift <= LAST_TIME:
-            wanted = (
-                f"a {column.type} between the years 1 and 9999 is wanted"
+    for value in (int(numbers.min()), int(numbers.max())) if len(numbers) else ():
+        if not FIRST_TIME <= value * 1_000 // per_second + shift <= LAST_TIME:
+            raise DataError(
+                f"{where}: a record has {value} in the time column {name!r}; a {column.type} in the years 1 to 9999 is wanted."
                 if moment
-                else "milliseconds since the epoch are wanted, between the years 1 and 9999"
+                else f"{where}: a record has {value} in the time column {name!r}; milliseconds since the epoch are wanted, in the "
+                f"years 1 to 9999. Divide microseconds by 1,000 and nanoseconds by 1,000,000 before with_timestamps."
             )
-            hint = (
-                "" if moment else " Divide microseconds by 1,000 and nanoseconds by 1,000,000 before with_timestamps."
-            )
-            raise DataError(f"{where}: a record has {value} in the time column {name!r}; {wanted}.{hint}")
