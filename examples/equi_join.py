@@ -9,11 +9,13 @@ of the first input stands behind the 2, that of the second behind 2, 9 and 7:
     input2:  1 2 9 7 | 5
 
 Aligned, the operator waits with the 9 of the first input, which comes behind a barrier, until the other barrier is there
-too: its state then holds 1, 2 of one side and 1, 2, 9, 7 of the other, and nothing is under way. Here everything dies behind the
-barriers, again and again with another order of events. 1, 2 and 9 come out, each of them once.
+too: its state then holds 1, 2 of one side and 1, 2, 9, 7 of the other, and nothing is under way.
 
-Cut unaligned (not there yet), the same checkpoint would hold less state, and beside it what the barriers passed: the 2
-of input1, the 1 of output, and 2, 9, 7 of input2.
+Cut unaligned, the same checkpoint may hold less state, and beside it what the barriers passed: the 2 of input1, the 1 of
+output, and 2, 9, 7 of input2.
+
+Here everything dies behind the barriers, again and again with another order of events. Either way 1, 2 and 9 come out, each of
+them once.
 """
 
 import random
@@ -32,24 +34,24 @@ def pipeline(env):
     first.key_by("number").join(second.key_by("number")).uid("join").collect("output")
 
 
-def run_and_fail(seed, parallelism=1):
+def run_and_fail(seed, parallelism=1, *, unaligned=False):
     """The output of a run that began a checkpoint between the two parts of its input, and died soon after.
 
     ``seed`` decides who comes first wherever two things could happen: a number of one input, or the barrier of the other.
     """
     order = random.Random(seed)
+    by_hand = cw.Checkpointing("1 day", storage=cw.memory_storage("10MB"), unaligned=unaligned)  # the script says when
+    env = cw.Environment(parallelism=parallelism, checkpointing=by_hand)
     inputs = {
         "input1": script(INPUT1[0], TRIGGER, INPUT1[1], FAIL),
         "input2": script(INPUT2[0], ADVANCE("1s"), INPUT2[1]),  # quiet until the failure is over
     }
-    return sorted(
-        row.number for row in run(pipeline, inputs, parallelism=parallelism, choose=order.randrange)["output"]
-    )
+    return sorted(row.number for row in run(pipeline, inputs, environment=env, choose=order.randrange)["output"])
 
 
 def main():
     for seed in range(5):
-        print(f"order of events {seed}: {run_and_fail(seed)}")
+        print(f"order of events {seed}: aligned {run_and_fail(seed)}, unaligned {run_and_fail(seed, unaligned=True)}")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,7 @@
     cutwater run examples/word_count_windows.py       # in another: every five seconds, the counts of what was typed
 
 `environment()` is the whole configuration that stands beside it there, each setting under its name here: docs/seeds.md has
-the table. One line is missing, `enableUnalignedCheckpoints()`: `unaligned=True` is refused as long as there are no such
-checkpoints.
+the table.
 """
 
 import os
@@ -30,6 +29,7 @@ def environment():
         timeout="1 min",  # setCheckpointTimeout(60000)
         tolerable_failures=1_000_000,  # setFailOnCheckpointingErrors(false): a failed checkpoint never fails the job
         max_concurrent=1,  # setMaxConcurrentCheckpoints(1)
+        unaligned=True,  # enableUnalignedCheckpoints()
     )
     return env
 

@@ -15,6 +15,7 @@ _SECONDS_PER_UNIT = {
     "h": 3600, "hour": 3600, "hours": 3600,
     "d": 86400, "day": 86400, "days": 86400,
 }  # fmt: skip
+_MILLISECOND = timedelta(milliseconds=1)
 _SPELLING = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
 
 
@@ -27,7 +28,7 @@ def parse_duration(argument: str, value: object, *, allow_zero: bool = False) ->
             raise _refusal(argument, value)
         case int() | float() if value < 0 or (value == 0 and not allow_zero):
             raise ConfigError(
-                f"{argument}={value!r}: the duration must be greater than zero and have a unit. Write for example "
+                f"{argument}={value!r}: the duration must be {_least(allow_zero=allow_zero)} and have a unit. Write for example "
                 f"{argument}='500ms' or {argument}='5 seconds'."
             )
         case int() | float() if math.isfinite(value):
@@ -40,6 +41,8 @@ def parse_duration(argument: str, value: object, *, allow_zero: bool = False) ->
                 raise _refusal(argument, value)
             try:
                 duration = timedelta(seconds=float(found[1]) * _SECONDS_PER_UNIT[found[2].lower()])
+                if float(found[1]):
+                    duration = max(duration, timedelta.resolution)  # so little is still more than nothing
             except OverflowError:
                 raise ConfigError(
                     f"{argument}={value!r} is longer than any job runs. Write at most '{timedelta.max.days} days'."
@@ -47,8 +50,22 @@ def parse_duration(argument: str, value: object, *, allow_zero: bool = False) ->
         case _:
             raise _refusal(argument, value)
     if duration < timedelta(0) or (duration == timedelta(0) and not allow_zero):
-        raise ConfigError(f"{argument}={value!r}: the duration must be greater than zero.")
+        raise ConfigError(f"{argument}={value!r}: the duration must be {_least(allow_zero=allow_zero)}.")
     return duration
+
+
+def whole_milliseconds(argument: str, value: object, *, allow_zero: bool = False) -> int:
+    """The same, where time is counted in milliseconds: part of one would be dropped, and a short duration become none."""
+    duration = parse_duration(argument, value, allow_zero=allow_zero)
+    if duration % _MILLISECOND:
+        raise ConfigError(
+            f"{argument}={value!r}: the duration is counted in whole milliseconds. Write for example '1ms'."
+        )
+    return duration // _MILLISECOND
+
+
+def _least(*, allow_zero: bool) -> str:
+    return "zero or more" if allow_zero else "greater than zero"
 
 
 def _refusal(argument: str, value: object) -> ConfigError:

@@ -8,7 +8,7 @@ import polars as pl
 import pyarrow as pa
 
 from cutwater.aggregates import AggregateKind, AggregateSpec, Aggregation, in_columns
-from cutwater.duration import Duration, parse_duration
+from cutwater.duration import Duration, whole_milliseconds
 from cutwater.errors import ConfigError
 from cutwater.flow.event_time import EventTime
 from cutwater.functions import KeyedProcess, checked_callable, checked_instance
@@ -107,7 +107,7 @@ class KeyedStream:
             )
         if time not in ("event", "processing"):
             raise ConfigError(f"window: time={time!r} must be 'event' or 'processing'.")
-        lateness = parse_duration("allowed_lateness", allowed_lateness, allow_zero=True) // timedelta(milliseconds=1)
+        lateness = whole_milliseconds("allowed_lateness", allowed_lateness, allow_zero=True)
         if time == "event" and self._time is None:
             raise ConfigError(
                 "window: the records have no event time here. Name its column with s.with_timestamps('ts', ...) before key_by, and "
@@ -116,9 +116,7 @@ class KeyedStream:
         if time == "processing" and lateness:
             raise ConfigError("window: allowed_lateness has no meaning with time='processing': no record is late.")
         by_event = self._time if time == "event" else None
-        every = None if early is None else parse_duration("early", early) // timedelta(milliseconds=1)
-        if every == 0:
-            raise ConfigError(f"window: early={early!r} must be at least a millisecond.")
+        every = None if early is None else whole_milliseconds("early", early)
         return WindowedStream(self, windows, by_event, lateness, every)
 
     def join(self, other: "KeyedStream", within: Duration | None = None) -> Stream:
@@ -130,7 +128,7 @@ class KeyedStream:
         keys = (self._columns, self._checked_partner("join", other)._columns)
         if within is None:
             return joined(self, other, EquiJoin(*keys))
-        apart = parse_duration("within", within, allow_zero=True) // timedelta(milliseconds=1)
+        apart = whole_milliseconds("within", within, allow_zero=True)
         return joined(self, other, IntervalJoin(*keys, both_times("join with within=", self, other), apart))
 
     def _checked_partner(self, method: str, other: object) -> "KeyedStream":

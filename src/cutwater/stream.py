@@ -10,7 +10,7 @@ import pyarrow as pa
 from cutwater.connectors.collect import Collect
 from cutwater.connectors.print import print_sink
 from cutwater.connectors.sink import Sink
-from cutwater.duration import Duration, parse_duration
+from cutwater.duration import Duration, whole_milliseconds
 from cutwater.errors import ConfigError, SchemaError
 from cutwater.flow.columns import check_key_type
 from cutwater.flow.event_time import EventTime
@@ -107,8 +107,8 @@ class Stream:
         """
         if not isinstance(column, str):
             raise ConfigError(f"with_timestamps: {column!r} is not the name of a column.")
-        lag = parse_duration("out_of_orderness", out_of_orderness, allow_zero=True)
-        patience = None if idle_after is None else parse_duration("idle_after", idle_after)
+        lag = whole_milliseconds("out_of_orderness", out_of_orderness, allow_zero=True)
+        patience = None if idle_after is None else whole_milliseconds("idle_after", idle_after)
         time = EventTime((column,))
         stream = self._then("with_timestamps", WithTimestamps(time, lag, patience))
         stream._time = time

@@ -12,6 +12,7 @@ from cutwater.flow.watermarks import Milliseconds
 from cutwater.functions import WindowProcess, checked_callable, checked_instance, refuse_keyed_state
 from cutwater.graph.logical import Exchange, NodeKind
 from cutwater.joining import both_times, joined
+from cutwater.operators.accumulators import plan_aggregates
 from cutwater.operators.combine import Combine
 from cutwater.operators.kept_contents import Accumulated, Processed, Reduced
 from cutwater.operators.kept_windows import KeptWindows
@@ -74,6 +75,7 @@ class WindowedStream:
 
     def _in_columns(self, aggregates: Mapping[str, AggregateSpec], windows: Windows) -> Stream:
         """Combined by pane before the exchange."""
+        plan_aggregates(self._schema, self._columns, aggregates)  # what is wrong is told in columns that the user knows
         helpers: list[Draft] = []
         inputs: list[Upstream] = []
         for up in self._inputs:

@@ -7,10 +7,13 @@ from math import gcd
 
 import numpy as np
 
-from cutwater.duration import Duration, parse_duration
+from cutwater.duration import Duration, whole_milliseconds
 from cutwater.errors import ConfigError
 from cutwater.flow.event_time import Times
 from cutwater.flow.watermarks import Milliseconds
+
+MOST_PANES = 10_000
+"""In a window, and so the most windows of a record: each record costs as much as it has windows, and a window as its panes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +59,29 @@ def _floored(times: Times, step: Milliseconds, offset: Milliseconds) -> Times:
 
 def tumbling(size: Duration, offset: Duration = timedelta(0)) -> Windows:
     """One window behind the other. ``offset`` moves them: days that begin at three are ``tumbling("1 day", offset="3h")``."""
-    whole = _milliseconds("size", size)
-    return Windows(whole, whole, _offset(offset))
+    whole = whole_milliseconds("size", size)
+    return Windows(whole, whole, whole_milliseconds("offset", offset, allow_zero=True))
 
 
 def sliding(size: Duration, slide: Duration, offset: Duration = timedelta(0)) -> Windows:
     """Windows of ``size``, of which a new one begins every ``slide``: a record is in several."""
-    whole, step = _milliseconds("size", size), _milliseconds("slide", slide)
+    whole, step = whole_milliseconds("size", size), whole_milliseconds("slide", slide)
     if step > whole:
         raise ConfigError(
             f"slide={slide!r} is longer than size={size!r}: records between two windows would be in none. Filter them out, or use "
             f"a slide of at most the size."
         )
-    return Windows(whole, step, _offset(offset))
+    windows = Windows(whole, step, whole_milliseconds("offset", offset, allow_zero=True))
+    if whole // windows.pane > MOST_PANES:
+        overlapping = -(-whole // step)
+        raise ConfigError(
+            f"slide={slide!r} is too short for size={size!r}: a record would be in {overlapping:,} windows; it may be in at most "
+            f"{MOST_PANES:,}. Use a longer slide."
+            if overlapping > MOST_PANES
+            else f"slide={slide!r} does not divide size={size!r}: a window would be made of {whole // windows.pane:,} pieces of "
+            f"{windows.pane} ms; it may have at most {MOST_PANES:,}. Use a slide that divides the size."
+        )
+    return windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +93,4 @@ class Sessions:
 
 def session(gap: Duration) -> Sessions:
     """One window for records of a key that follow each other within ``gap``; it ends that long behind the last one."""
-    return Sessions(_milliseconds("gap", gap))
-
-
-def _offset(offset: Duration) -> Milliseconds:
-    return parse_duration("offset", offset, allow_zero=True) // timedelta(milliseconds=1)
-
-
-def _milliseconds(argument: str, duration: Duration) -> Milliseconds:
-    parsed = parse_duration(argument, duration)
-    if parsed % timedelta(milliseconds=1):
-        raise ConfigError(f"{argument}={duration!r}: windows are cut at whole milliseconds.")
-    return parsed // timedelta(milliseconds=1)
+    return Sessions(whole_milliseconds("gap", gap))

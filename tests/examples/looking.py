@@ -80,11 +80,11 @@ def looked_at(
     *,
     parallelism: int = 1,
     mode: str = "exactly_once",
+    unaligned: bool = False,
     choose: Choose = first,
 ) -> Iterator[LookedAt]:
-    env = cw.Environment(
-        parallelism=parallelism, checkpointing=cw.Checkpointing("1 day", storage=f"file:{folder}", mode=mode)
-    )
+    by_hand = cw.Checkpointing("1 day", storage=f"file:{folder}", mode=mode, unaligned=unaligned)
+    env = cw.Environment(parallelism=parallelism, checkpointing=by_hand)
     pipeline(env)
     with ExitStack() as stack:
         playbacks = {}

@@ -131,6 +131,18 @@ def test_a_watermark_that_overtook_its_records_would_be_noticed(monkeypatch: pyt
     assert any(row.what == "row" and row.watermark is not None and row.ts <= row.watermark for row in rows)
 
 
+@pytest.mark.parametrize("ts", [None, 2**63 - 1, -(2**63), 1_700_000_000_000_000, 1_700_000_000_000_000_000])
+def test_a_record_whose_time_is_none_is_refused_where_times_begin(ts: int | None) -> None:
+    """Not by what happens to come behind, under a name that the user never wrote."""
+
+    def pipeline(env: cw.Environment) -> None:
+        events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts").uid("when")
+        events.key_by("k").window(cw.tumbling("1s")).agg(n=cw.count()).uid("o").collect("out")
+
+    with pytest.raises(cw.CutwaterError, match=r"with_timestamps .*\(when\): .*time column 'ts'"):
+        run(pipeline, {"in": [("a", 5), ("a", ts)]})
+
+
 class Ago(cw.Process):
     def process(self, row: Any, ctx: Any) -> Any:
         yield (ctx.timestamp,)

@@ -611,3 +611,25 @@ def test_what_comes_in_time_behind_a_rest_is_counted(seed: int) -> None:
     steps = [*at(500), ADVANCE("20s"), ADVANCE("1s"), CHECKPOINT, FAIL, at(20000, 30000), ADVANCE("1s"), *at(40000)]
     found = run(pipeline, {"in": script(*steps)}, choose=random.Random(seed).randrange)["out"]
     assert sorted(millis(row.window_start) for row in found) == [0, 20000, 30000, 40000]
+
+
+@pytest.mark.parametrize("windows", [cw.tumbling("1s"), cw.session("1s")])
+@pytest.mark.parametrize("kind", ["event_time", "processing_time"])
+def test_a_function_of_windows_that_sets_a_timer_hears_that_there_are_none(windows: Any, kind: str) -> None:
+    class Reminding(cw.WindowProcess):
+        def process(self, rows: list[Any], ctx: Any) -> Any:
+            getattr(ctx.timers, kind)(5)
+
+    def pipeline(env: cw.Environment) -> None:
+        events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts")
+        events.key_by("k").window(windows).process(Reminding(), "n long").uid("o").collect("out")
+
+    with pytest.raises(cw.JobFailed, match=rf"ctx\.timers\.{kind}: a function of windows has no timers"):
+        run(pipeline, {"in": [("a", 5, 1)]})
+
+
+def test_a_column_that_is_not_there_is_told_with_those_that_are_and_no_other() -> None:
+    env = cw.Environment(checkpointing=None)
+    events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts").key_by("k")
+    with pytest.raises(cw.SchemaError, match=r"no column 'w'.*; available: k, ts, v$"):
+        events.window(cw.tumbling("1s")).agg(total=cw.sum("w"))

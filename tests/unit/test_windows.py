@@ -42,6 +42,10 @@ def test_days_may_begin_at_three() -> None:
     assert days.panes_of_times(np.array([three, three - 1])).tolist() == [three, three - 86_400_000]
 
 
+def test_ten_thousand_windows_may_overlap() -> None:
+    assert len(list(cw.sliding("10s", "1ms").ends_of_pane(0))) == 10_000
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
@@ -51,6 +55,10 @@ def test_days_may_begin_at_three() -> None:
         (lambda: cw.tumbling("5s", offset="-1s"), "offset='-1s'"),
         (lambda: cw.sliding("5s", "10s"), "slide='10s' is longer than size='5s'"),
         (lambda: cw.sliding("5s", "soon"), "slide='soon'"),
+        (lambda: cw.sliding("10 min", "1ms"), "slide='1ms'.*size='10 min'.* in 600,000 windows; .* at most 10,000"),
+        (lambda: cw.sliding("10001ms", "1ms"), "in 10,001 windows"),
+        (lambda: cw.sliding("1 day", "7s"), "in 12,343 windows"),
+        (lambda: cw.sliding("1h", "7001ms"), "slide='7001ms'.*size='1h'.* 3,600,000 pieces of 1 ms.* at most 10,000"),
     ],
 )
 def test_a_wrong_window_is_refused_at_the_call(make: object, says: str) -> None:

@@ -14,6 +14,12 @@ from cutwater.schema import require_columns
 
 Times = npt.NDArray[np.int64]
 
+FIRST_TIME: Milliseconds = -62_135_596_800_000
+LAST_TIME: Milliseconds = 253_402_300_799_999
+"""The years 1 to 9999, which a datetime can show. A long of micro- or nanoseconds of our days is beyond them."""
+
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
 
 @dataclass(frozen=True, slots=True)
 class EventTime:
@@ -40,20 +46,40 @@ class EventTime:
 
     def of(self, batch: pa.RecordBatch, where: str) -> Times:
         """Of each record, in milliseconds. DataError for one that has none."""
-        times = _milliseconds(batch.column(self.columns[0]), self.columns[0], where)
+        times = self._of_column(batch, self.columns[0], where)
         for name in self.columns[1:]:
-            times = np.maximum(times, _milliseconds(batch.column(name), name, where))
+            times = np.maximum(times, self._of_column(batch, name, where))
+        return times
+
+    def _of_column(self, batch: pa.RecordBatch, name: str, where: str) -> Times:
+        times = _milliseconds(batch.column(name), name, self.shift, where)
         return times + self.shift if self.shift else times
 
 
-def _milliseconds(column: Array, name: str, where: str) -> Times:
+def _milliseconds(column: Array, name: str, shift: Milliseconds, where: str) -> Times:
     if column.null_count:
         raise DataError(
             f"{where}: {column.null_count} of {len(column)} records have no value in the time column {name!r}. "
             f"Filter them out before, or give them one."
         )
+    _refuse_what_no_calendar_has(column, name, shift, where)
     if isinstance(column.type, pa.TimestampType):
         # Down to the millisecond, also before 1970, where a cast would round up.
         column = pc.floor_temporal(column, unit="millisecond") if column.type.unit in ("us", "ns") else column
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
     return column.cast(pa.int64()).to_numpy()
+
+
+def _refuse_what_no_calendar_has(column: Array, name: str, shift: Milliseconds, where: str) -> None:
+    """It would be in no window, or in one that wrapped around, and its watermark would make all others late."""
+    moment = isinstance(column.type, pa.TimestampType)
+    numbers = (column.cast(pa.int64()) if moment else column).to_numpy()
+    per_second = _PER_SECOND[column.type.unit] if moment else 1_000
+    for value in (int(numbers.min()), int(numbers.max())) if len(numbers) else ():
+        if not FIRST_TIME <= value * 1_000 // per_second + shift <= LAST_TIME:
+            raise DataError(
+                f"{where}: a record has {value} in the time column {name!r}; a {column.type} in the years 1 to 9999 is wanted."
+                if moment
+                else f"{where}: a record has {value} in the time column {name!r}; milliseconds since the epoch are wanted, in the "
+                f"years 1 to 9999. Divide microseconds by 1,000 and nanoseconds by 1,000,000 before with_timestamps."
+            )

@@ -13,7 +13,7 @@ from cutwater.errors import ConfigError
 from cutwater.flow.event_time import EventTime
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.watermarks import MIN_WATERMARK, Milliseconds
-from cutwater.functions import Function, Metrics, OpenContext, ProcessContext, Timers
+from cutwater.functions import Function, Metrics, OpenContext, ProcessContext, Timers, WindowProcess
 from cutwater.operators.operator import Collector, Json, Operator, OperatorContext, OperatorSnapshot
 from cutwater.operators.stored_watermark import restored_watermark, stored_watermark
 from cutwater.operators.user_code import user_error
@@ -59,7 +59,7 @@ class ContextFunction(Operator):
         self.where = f"process {ctx.name!r} ({ctx.uid})"
         self._side: dict[str, list[Any]] = {name: [] for name in self._side_schemas}
         opened = OpenContext(ctx.subtask, ctx.parallelism, ctx.attempt, Metrics(ctx.counters))
-        self.context = ProcessContext(opened, self._side, ctx.now, Timers(_no_timers))
+        self.context = ProcessContext(opened, self._side, ctx.now, Timers(self._refuse_timer))
         self.know(restored_watermark(ctx))
         self._operator_states = BoundOperatorStates(
             self.fn, ctx.uid, ctx.restored.inline if ctx.restored is not None else ()
@@ -131,17 +131,18 @@ class ContextFunction(Operator):
             for handle in handles:
                 handle.writable = False
 
+    def _refuse_timer(self, kind: str, time: Milliseconds) -> None:
+        """Subclasses that have keys set it."""
+        why = (
+            "a function of windows has no timers, it is called when its window ends; use a cw.KeyedProcess behind key_by instead"
+            if isinstance(self.fn, WindowProcess)
+            else "a timer belongs to a key, and there is no key here; write key_by before, and use a cw.KeyedProcess"
+        )
+        raise ConfigError(f"ctx.timers.{kind}_time: {why}.")
+
     def close(self) -> None:
         if self._opened:
             self.fn.close()
-
-
-def _no_timers(kind: str, timestamp: Milliseconds) -> None:
-    if kind == "event":
-        raise ConfigError(
-            "ctx.timers.event_time: event-time timers come with with_timestamps, which this stream has not"
-        )
-    raise ConfigError("ctx.timers.processing_time: processing-time timers are not available here")
 
 
 class ProcessOperator(ContextFunction):

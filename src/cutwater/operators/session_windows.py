@@ -192,26 +192,26 @@ class SessionWindows(KeyedStateOperator):
                 pass
 
     def _advance(self, time: Milliseconds, out: Collector) -> Iterator[None]:
-        due: list[Told] = []
-        while self._agenda and self._agenda[0][0] <= time:
+        while step := list(self._due(time, SESSIONS_A_STEP)):
+            self._tell([told for each in step for told in each], out)
+            yield
+        self._reached = max(time, self._reached)
+
+    def _due(self, time: Milliseconds, most: int) -> Iterator[list[Told]]:
+        """What becomes due, at most so many points of the agenda: of each what is to be told; what is done with is dropped."""
+        while most and self._agenda and self._agenda[0][0] <= time:
+            most -= 1
             when, what, _, key = heappop(self._agenda)
             sessions = [KeyWindow(*each) for each in self._table.get(key) or ()]
-            if what == TELL:
-                due += [Told(key, each) for each in sessions if each.end - 1 == when]
-                if self._lateness:
-                    self._numbers += 1
-                    heappush(self._agenda, (when + self._lateness, FORGET, self._numbers, key))
-                    continue
+            yield [Told(key, each) for each in sessions if what == TELL and each.end - 1 == when]
+            if what == TELL and self._lateness:
+                self._numbers += 1
+                heappush(self._agenda, (when + self._lateness, FORGET, self._numbers, key))
+                continue
             gone = when - self._lateness
             left = [each for each in sessions if each.end - 1 != gone]
             if len(left) < len(sessions):
                 self._table.put(key, left) if left else self._table.delete(key)
-            if len(due) >= SESSIONS_A_STEP:
-                self._tell(due, out)
-                due = []
-                yield
-        self._reached = max(time, self._reached)
-        self._tell(due, out)
 
     def _tell(self, told: Sequence[Told], out: Collector, *, early: bool = False) -> None:
         tell(self.content, told, self._schema, out, early if self._every is not None else None)

@@ -28,8 +28,11 @@ class TimerQueue:
         """While the last timers of all fire: how many in a row led to each one that was set meanwhile."""
         self._row = 0
         self._heap: list[tuple[Milliseconds, int, Any]] = []
+        self._places: dict[tuple[Milliseconds, Any], int] = {}
+        """Where each timer stands among the times of its key: many of one key are not searched for one."""
         for key, times in self._table.items():
             self._heap.extend((time, self._next(), key) for time in times)
+            self._places.update(((time, key), place) for place, time in enumerate(times))
         heapify(self._heap)
 
     @staticmethod
@@ -38,12 +41,17 @@ class TimerQueue:
 
     def set(self, key: Any, time: Milliseconds) -> None:
         """A second timer of the key for the same time is the same timer."""
-        times = self._table.get(key) or ()
-        if time not in times:
-            self._table.put(key, (*times, time))
-            heappush(self._heap, (time, self._next(), key))
-            if self._row:
-                self._followers[time, key] = self._row
+        if (time, key) in self._places:
+            return
+        times = self._table.own(key, list)
+        if times is None:
+            times = []
+            self._table.put(key, times)
+        self._places[time, key] = len(times)
+        times.append(time)
+        heappush(self._heap, (time, self._next(), key))
+        if self._row:
+            self._followers[time, key] = self._row
 
     def earliest(self) -> Milliseconds | None:
         return self._heap[0][0] if self._heap else None
@@ -67,10 +75,13 @@ class TimerQueue:
 
     def _removed_first(self) -> tuple[Milliseconds, Any]:
         time, _, key = heappop(self._heap)
-        rest = tuple(other for other in self._table.get(key) or () if other != time)
-        if rest:
-            self._table.put(key, rest)
-        else:
+        place = self._places.pop((time, key))
+        times = self._table.own(key, list)
+        last = times.pop()
+        if last != time:
+            times[place] = last
+            self._places[last, key] = place
+        elif not times:
             self._table.delete(key)
         return time, key
 

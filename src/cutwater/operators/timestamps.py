@@ -1,7 +1,6 @@
 """``s.with_timestamps(...)``: where event time begins. Records pass unchanged; watermarks are made here."""
 
 from collections.abc import Collection, Iterator, Sequence
-from datetime import timedelta
 
 import pyarrow as pa
 
@@ -21,10 +20,10 @@ class WithTimestamps(Operator):
     time. What was reached is part of the snapshot, so that after a restore the same records are late as before.
     """
 
-    def __init__(self, time: EventTime, out_of_orderness: timedelta, idle_after: timedelta | None) -> None:
+    def __init__(self, time: EventTime, out_of_orderness: Milliseconds, idle_after: Milliseconds | None) -> None:
         self.time = time
-        self._lag = out_of_orderness // timedelta(milliseconds=1) + 1
-        self._patience = None if idle_after is None else idle_after // timedelta(milliseconds=1)
+        self._lag = out_of_orderness + 1
+        self._patience = idle_after
         self.where = "with_timestamps"
         self._latest: dict[str, Milliseconds] = {}
         self._heard: dict[str, Milliseconds] = {}
@@ -62,11 +61,13 @@ class WithTimestamps(Operator):
             self._hear(split)
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
+        # Before anything behind sees the records: what is wrong with their times is told here, where the column was named.
+        times = self.time.of(batch, self.where)
         out.emit(batch)
         split = self.split
         if batch.num_rows == 0 or split not in self._combined.inputs:
             return
-        watermark = int(self.time.of(batch, self.where).max()) - self._lag
+        watermark = int(times.max()) - self._lag
         self._latest[split] = watermark = max(watermark, self._latest.get(split, MIN_WATERMARK))
         self._combined.advance(split, watermark)
         self._hear(split)

@@ -7,13 +7,12 @@ class Dedup(cw.KeyedProcess):
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from cutwater.dict_keys import as_key
-from cutwater.duration import Duration, parse_duration
+from cutwater.duration import Duration, whole_milliseconds
 from cutwater.errors import ConfigError
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.watermarks import Milliseconds
@@ -46,7 +45,7 @@ class StateDescriptor(StateDeclaration):
     def __init__(self, type: TypeLike, *, ttl: Duration | None = None, on: RenewedOn = "write") -> None:
         kind = self.__class__.__name__
         self.type = arrow_type(type, f"{kind}'s type")
-        self.ttl = None if ttl is None else parse_duration(f"{kind}'s ttl", ttl)
+        self.ttl = None if ttl is None else whole_milliseconds(f"{kind}'s ttl", ttl)
         if on not in ("write", "read"):
             raise ConfigError(f"{kind}'s on={on!r} must be 'write' or 'read': what lets its ttl begin anew.")
         if on == "read" and ttl is None:
@@ -77,7 +76,7 @@ class StateDescriptor(StateDeclaration):
 
     def _expiry(self) -> dict[str, Any]:
         """What its handle is told of it."""
-        return {"ttl": None if self.ttl is None else self.ttl // timedelta(milliseconds=1), "renews": self.on == "read"}
+        return {"ttl": self.ttl, "renews": self.on == "read"}
 
 
 class ValueState(StateDescriptor):

@@ -15,6 +15,8 @@ from cutwater.state.tables import RowTable
 from cutwater.state.value_types import handing_out, several_values
 
 SWEEP_STEP = 4096
+LOOKS_AT_A_VALUE = 2
+"""A value is looked at once in each ttl of its key: what was written in the last one is looked at again when it has expired."""
 _NOTHING = object()
 
 
@@ -22,7 +24,7 @@ class Handle:
     """Common to all handles. With a ``ttl`` each entry is kept as (value, time of expiry); a write renews it, and if ``renews``
     so does a read that finds it."""
 
-    __slots__ = ("_admitted", "_copy_out", "_queue", "_reads_kept", "_renews", "_scope", "_table", "_ttl")
+    __slots__ = ("_admitted", "_copy_out", "_queue", "_reads_kept", "_renews", "_scope", "_table", "_ttl", "_written")
 
     def __init__(
         self,
@@ -44,6 +46,8 @@ class Handle:
         """What is read is just what is kept. The common case, so it is asked first."""
         self._queue: OrderedDict[Any, Milliseconds] = OrderedDict()
         """With a ttl: each key that has an entry, and when to look at it."""
+        self._written = 0
+        """With a ttl: how many values were written or renewed since the last sweep."""
         if ttl is not None:
             restored = [(key, self._expiry(entry)) for key, entry in table.items()]
             self._queue.update(sorted(restored, key=itemgetter(1)))
@@ -62,13 +66,14 @@ class Handle:
         self._queue.pop(self._scope.key, None)
 
     def sweep(self) -> None:
-        """Drop what has expired, at most a bounded number of keys and elements.
+        """Drop what has expired, at most a bounded number of keys and elements: a step, and what keeps up with writing.
 
         A key that is written to again and again is looked at once in each ttl: it keeps what came in two of them.
         """
         if self._ttl is None or not self._queue:
             return
-        now, left = self._scope.now(), SWEEP_STEP
+        now, left = self._scope.now(), SWEEP_STEP + LOOKS_AT_A_VALUE * self._written
+        self._written = 0
         while left > 0 and self._queue:
             key, look_at = next(iter(self._queue.items()))
             if look_at > now:
@@ -95,7 +100,10 @@ class Handle:
         raise NotImplementedError
 
     def _wrapped(self, value: Any) -> Any:
-        return value if self._ttl is None else (value, self._scope.now() + self._ttl)
+        if self._ttl is None:
+            return value
+        self._written += 1
+        return value, self._scope.now() + self._ttl
 
     def _enqueue_if_new(self) -> None:
         if self._ttl is not None and self._scope.key not in self._queue:

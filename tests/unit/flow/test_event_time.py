@@ -38,6 +38,39 @@ def test_a_record_without_a_time_is_refused() -> None:
         times("ts long", (1,), (None,), time=EventTime(("ts",)))
 
 
+YEAR_10000 = 253_402_300_800_000
+
+
+@pytest.mark.parametrize("wrong", [2**63 - 1, -(2**63), 1_700_000_000_000_000, 1_700_000_000_000_000_000, YEAR_10000])
+def test_a_long_that_is_no_time_in_milliseconds_is_refused(wrong: int) -> None:
+    with pytest.raises(DataError, match=f"{wrong} in the time column 'ts'; milliseconds since the epoch") as caught:
+        times("ts long", (5,), (wrong,), time=EventTime(("ts",)))
+    assert str(caught.value).startswith("test: ")
+
+
+def test_the_first_and_the_last_time_of_the_calendar_are_times() -> None:
+    first, last = -62_135_596_800_000, YEAR_10000 - 1
+    assert times("ts long", (first,), (last,), time=EventTime(("ts",))) == [first, last]
+    moments = [datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)]
+    assert times("ts timestamp", *((each,) for each in moments), time=EventTime(("ts",))) == [first, last]
+    assert times("ts long", (YEAR_10000,), time=EventTime(("ts",), shift=-1)) == [last], "the window that ends there"
+
+
+@pytest.mark.parametrize(
+    ("number", "data_type"),
+    [
+        (2**60, pa.timestamp("s")),
+        (2**60, pa.timestamp("us", "UTC")),
+        (-(2**60), pa.timestamp("ms")),
+        (2**63, pa.uint64()),
+    ],
+)
+def test_a_time_that_no_calendar_has_is_refused_whatever_its_unit(number: int, data_type: pa.DataType) -> None:
+    column = pa.array([number], data_type)
+    with pytest.raises(DataError, match=f"{number} in the time column 'ts'"):
+        EventTime(("ts",)).of(pa.RecordBatch.from_arrays([column], ["ts"]), "test")
+
+
 def test_a_column_that_can_hold_no_time_is_refused() -> None:
     with pytest.raises(SchemaError, match="the time column 'ts' is string; a timestamp, or a long"):
         EventTime(("ts",)).check(arrow_schema("ts string"), "test")

@@ -1,7 +1,6 @@
 """with_timestamps: a watermark for each split, idle splits, and the same lateness after a restore."""
 
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -38,7 +37,7 @@ class Harness:
         self.now: Milliseconds = 0
         self.out = Collected()
         self.operator = WithTimestamps(
-            EventTime(("ts",)), timedelta(milliseconds=10), None if idle_after is None else timedelta(seconds=1)
+            EventTime(("ts",)), out_of_orderness=10, idle_after=None if idle_after is None else 1_000
         )
         self.operator.output_schema([SCHEMA])
         self.operator.open(

@@ -398,6 +398,46 @@ def test_expired_keys_are_dropped_by_tending_also_after_a_restore() -> None:
     assert sum(batch.num_rows for batch in fresh.freeze()[0].batches()) == 0
 
 
+@pytest.mark.parametrize("state", ["items", "entries"])
+def test_dropping_keeps_up_with_writing_however_much_a_batch_writes(state: str) -> None:
+    function, clock, store = Expiring(), Clock(), open_store()
+    states = bound(function, store, clock)
+    for batch in range(6):
+        for i in range(1000):
+            states.key = f"{batch}-{i}"
+            if state == "items":
+                function.items.extend(range(10))
+            else:
+                for name in "abcdefghij":
+                    function.entries[name] = i
+        clock.time += 10_000
+        states.tend()
+    states.tend()
+    assert {table.name: sum(batch.num_rows for batch in table.batches()) for table in store.freeze()}[state] == 0
+
+
+class RenewedByReading:
+    items = ListState("int", ttl="1s", on="read")
+
+
+def test_dropping_keeps_up_where_reads_renew() -> None:
+    function, clock, store = RenewedByReading(), Clock(), open_store()
+    states = bound(function, store, clock)
+    for batch in range(6):
+        for i in range(500):
+            states.key = f"{batch}-{i}"
+            function.items.extend(range(20))
+        clock.time += 900
+        for i in range(500):
+            states.key = f"{batch}-{i}"
+            assert len(function.items) == 20
+        clock.time += 900
+        states.tend()
+        clock.time += 10_000
+        states.tend()
+    assert sum(batch.num_rows for table in store.freeze() for batch in table.batches()) <= 500
+
+
 class ReadOften:
     value = ValueState("int", ttl="1s", on="read")
     total = ReducingState("int", lambda a, b: a + b, ttl="1s", on="read")
