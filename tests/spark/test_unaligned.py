@@ -26,9 +26,14 @@ class Numbered(cw.KeyedProcess):
         yield (row.value, row.k, self.seen.value)
 
 
-def slowly(row: Any) -> Any:
-    time.sleep(0.001)
-    return row
+class Slow(cw.Process):
+    def open(self, ctx: Any) -> None:
+        """Longer than others need to send again: whatever they send must not overtake the rows that are replayed here."""
+        time.sleep(1.0)
+
+    def process(self, row: Any, ctx: Any) -> Any:
+        time.sleep(0.001)
+        yield row
 
 
 @pytest.mark.timeout(400)
@@ -43,7 +48,7 @@ def test_a_killed_worker_of_a_jammed_job_loses_and_doubles_nothing(tmp_path: Pat
     )
     numbers = env.read(cw.sequence(RECORDS), uid="numbers").with_columns(k=pl.col("value") % KEYS)
     counted = numbers.key_by("k").process(Numbered, SCHEMA).uid("counted")
-    slow = counted.rebalance().map(slowly, SCHEMA).uid("slow")
+    slow = counted.rebalance().process(Slow, SCHEMA).uid("slow")
     slow.write(cw.parquet_sink(tmp_path / "out"), uid="out")
     job = env.start(f"jammed-{aligned_timeout}")
     wait_until(lambda: completed_checkpoints(job) >= 3, "checkpoints of the jammed job")

@@ -108,8 +108,9 @@ class SubtaskTask:
             client.send(Hello(socket.gethostname(), os.getpid(), psutil.Process().create_time()))
             subtask = self._make_subtask(client.send, threads)
             threads.report_to(subtask.mailbox.fail)
-            self._start_reader(iterator, subtask)
             subtask.open(_Port(client.send))
+            # Not earlier: the rows that a restored checkpoint had overtaken stand before whatever comes.
+            self._start_reader(iterator, subtask)
             threading.Thread(target=self._report, args=(subtask, client, threading.get_ident()), daemon=True).start()
             yield from self._drive(subtask)
             self._wait_for_end_of_input()

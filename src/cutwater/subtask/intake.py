@@ -105,6 +105,8 @@ class Intake:
     def replay(self, rows: Iterable[Row]) -> None:
         """Before anything arrives: rows that the restored checkpoint had overtaken. They stand first (rule 19)."""
         with self._changed:
+            if any(self._expected.values()):
+                raise ControlError("Rows arrived before those that the restored checkpoint holds: they would overtake them.")
             for row in rows:
                 self._inbox.append(row)
                 self.inbox_bytes += row.size
