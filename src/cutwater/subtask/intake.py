@@ -106,7 +106,9 @@ class Intake:
         """Before anything arrives: rows that the restored checkpoint had overtaken. They stand first (rule 19)."""
         with self._changed:
             if any(self._expected.values()):
-                raise ControlError("Rows arrived before those that the restored checkpoint holds: they would overtake them.")
+                raise ControlError(
+                    "Rows arrived before those that the restored checkpoint holds: they would overtake them."
+                )
             for row in rows:
                 self._inbox.append(row)
                 self.inbox_bytes += row.size
