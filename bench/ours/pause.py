@@ -101,7 +101,7 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--warm-up", type=float, default=45, help="seconds that do not count")
     parser.add_argument("--window", type=float, default=1, help="seconds with checkpoints, then as many without")
-    parser.add_argument("--pairs", type=int, default=120, help="windows with checkpoints, and as many without")
+    parser.add_argument("--pairs", type=int, default=80, help="windows with checkpoints, and as many without")
     parser.add_argument("--stop-the-world", action="store_true")
     wanted = parser.parse_args()
     wanted.checkpoints = "1h"  # they are asked for

@@ -71,13 +71,6 @@ class NotifyCompleted:
 
 
 @dataclass(frozen=True, slots=True)
-class NotifySubsumed:
-    """To every subtask: nothing up to this id is kept any more."""
-
-    checkpoint: CheckpointId
-
-
-@dataclass(frozen=True, slots=True)
 class ConfirmOutput:
     """Every committing subtask committed this checkpoint: call ``committed_everywhere`` of the sinks, show collected rows."""
 
@@ -146,12 +139,12 @@ class SetTimer:
 
 
 Command = (
-    ReserveId | AllowStart | SendTrigger | SendCutNow | SendAbort | StoreMetadata | NotifyCompleted | NotifySubsumed
+    ReserveId | AllowStart | SendTrigger | SendCutNow | SendAbort | StoreMetadata | NotifyCompleted
     | ConfirmOutput | DeleteFiles | StopSources | FinishSubtasks | FailJob | CompleteRequest | FailRequest
     | RecordCheckpoint | ReportAcknowledgement | SetTimer
 )  # fmt: skip
 
 TO_SUBTASKS = (
-    AllowStart, SendTrigger, SendCutNow, SendAbort, NotifyCompleted, NotifySubsumed, StopSources, FinishSubtasks,
+    AllowStart, SendTrigger, SendCutNow, SendAbort, NotifyCompleted, StopSources, FinishSubtasks,
 )  # fmt: skip
 """Commands that make no sense once the subtasks of the attempt are gone."""

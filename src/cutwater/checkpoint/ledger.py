@@ -175,7 +175,6 @@ class PendingLedger:
                 self.drop(older, Cause.SUBSUMED, f"checkpoint {id} completed first", now)
         retired = self._history.keep(id, at_most=self._retain)
         if retired:
-            self._do(do.NotifySubsumed(retired[-1]))
             self._do(do.DeleteFiles(retired))
 
     def metadata_failed(self, checkpoint: CheckpointId, reason: str, now: float, *, unknown: bool) -> list[Dropped]:

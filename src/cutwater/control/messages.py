@@ -61,13 +61,6 @@ class CheckpointCompleted:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointSubsumed:
-    """Nothing up to this id is kept any more: free local files."""
-
-    checkpoint: CheckpointId
-
-
-@dataclass(frozen=True, slots=True)
 class PauseChannel:
     """To the sender of a channel: emit nothing on it until ResumeChannel."""
 
@@ -241,7 +234,7 @@ class Goodbye:
 
 
 ToSubtask = (
-    Deploy | StartProcessing | TriggerCheckpoint | CutNow | AbortCheckpoint | CheckpointCompleted | CheckpointSubsumed
+    Deploy | StartProcessing | TriggerCheckpoint | CutNow | AbortCheckpoint | CheckpointCompleted
     | PauseChannel | ResumeChannel | AssignSplits | StopSources | ReservationStored | Finish | AbortAttempt
 )  # fmt: skip
 ToDriver = (

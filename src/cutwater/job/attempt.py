@@ -199,8 +199,6 @@ class AttemptDriver:
             case do.NotifyCompleted(checkpoint):
                 completed = say.CheckpointCompleted(checkpoint)
                 self._output.begin_commit(checkpoint, lambda: self._broadcast(completed))
-            case do.NotifySubsumed(checkpoint):
-                self._broadcast(say.CheckpointSubsumed(checkpoint))
             case do.ConfirmOutput(checkpoint):
                 self._output.confirm(checkpoint)
             case do.DeleteFiles(checkpoints):

@@ -68,12 +68,15 @@ class Snapshotting:
         send: Callable[[ToDriver], None],
         fail: Callable[[BaseException], None],
         resumed: Resumed | None = None,
+        *,
+        incremental: bool,
     ) -> None:
         self._subtask = subtask
         self._writer = writer
         self._clock = clock
         self._send = send
         self._fail = fail
+        self._incremental = incremental
         self._stored: dict[CheckpointId, Tables] = {} if resumed is None else {resumed.checkpoint: _tables_of(resumed)}
         """Of this subtask, in the checkpoints that later ones may build on."""
         self._waiting: _Stored | None = None
@@ -133,7 +136,8 @@ class Snapshotting:
         cut, operators = ready.cut, ready.operators
         snapshot = SubtaskSnapshot(self._subtask.vertex, self._subtask.index, cut.finished, operators, in_flight)
         before = {file.file for table in self._base(cut).values() for file in table.files}
-        self._stored[cut.checkpoint] = {(op.uid, table.state): table for op in operators for table in op.tables}
+        if self._incremental:
+            self._stored[cut.checkpoint] = {(op.uid, table.state): table for op in operators for table in op.tables}
         metrics = SubtaskMetrics(
             start_delay=cut.times.start_delay,
             alignment=cut.times.alignment,

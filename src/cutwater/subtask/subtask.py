@@ -70,7 +70,9 @@ class Subtask(ABC):
         self._resumed = state.resumed if setup.backend.incremental else None
         self._base = None if self._resumed is None else self._resumed.checkpoint
         """The latest checkpoint of which the operators were told that it completed."""
-        self._snapshotting = Snapshotting(setup.subtask, writer, clock, send, self.mailbox.fail, self._resumed)
+        self._snapshotting = Snapshotting(
+            setup.subtask, writer, clock, send, self.mailbox.fail, self._resumed, incremental=setup.backend.incremental
+        )
         self._pace = Pace(setup.limits.slice_seconds, setup.limits.max_slice_rows)
         self.gap = LoopGap()
         self._ended = False
@@ -128,7 +130,8 @@ class Subtask(ABC):
         except Exception as error:
             self.mailbox.fail(error)
         else:
-            self._send(Committed(checkpoint))
+            if self._setup.vertex.has_sink:
+                self._send(Committed(checkpoint))
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 

@@ -70,8 +70,7 @@ def test_the_order_is_store_then_subsume_then_notify():
     attempt.ack(5)
     assert kinds(attempt.log)[-1] == "StoreMetadata"
     assert kinds(attempt.stored(5)) == [
-        "RecordCheckpoint", "SendAbort", "DeleteFiles", "RecordCheckpoint", "NotifySubsumed", "DeleteFiles",
-        "NotifyCompleted",
+        "RecordCheckpoint", "SendAbort", "DeleteFiles", "RecordCheckpoint", "DeleteFiles", "NotifyCompleted",
     ]  # fmt: skip
     assert only(attempt.log, do.DeleteFiles) == [do.DeleteFiles((CheckpointId(4),)), do.DeleteFiles((CheckpointId(3),))]
 
@@ -117,7 +116,7 @@ def test_a_savepoint_subsumes_nothing_and_is_not_retained():
     attempt.periodic(10)
     attempt.savepoint(1)
     attempt.reserve()
-    assert only(attempt.complete(2), do.SendAbort, do.DeleteFiles, do.NotifySubsumed) == []
+    assert only(attempt.complete(2), do.SendAbort, do.DeleteFiles) == []
     assert attempt.history.retained == ()
     attempt.complete(1)
     assert attempt.history.retained == (1,)
@@ -144,7 +143,6 @@ def test_only_the_wanted_number_of_checkpoints_is_kept_and_always_the_latest():
         attempt.complete(checkpoint)
         attempt.commit(checkpoint)
     assert attempt.history.retained == (2, 3)
-    assert only(attempt.log, do.NotifySubsumed) == [do.NotifySubsumed(CheckpointId(1))]
     assert only(attempt.log, do.DeleteFiles) == [do.DeleteFiles((CheckpointId(1),))]
 
 
