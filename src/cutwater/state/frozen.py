@@ -53,7 +53,8 @@ class FilePlace(Protocol):
         """One new file of rows, as a table of form ROWS. Durable when it returns."""
 
     def copy(self, name: str, path: str) -> StoredFile:
-        """One new file that is a copy of the local file at ``path``. Durable when it returns."""
+        """One new file that is a copy of the local file at ``path``. Durable when it returns. Called by several threads at
+        once."""
 
 
 @runtime_checkable

@@ -9,6 +9,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from cutwater.state.frozen import FilePlace
@@ -24,6 +25,8 @@ KEYS = "keys"
 Json = Any
 _NOT_NEEDED = ".log"
 """A write-ahead log: it is empty, as none is written."""
+_COPIED_AT_ONCE = 4
+"""Most files are small, and each waits for the disk: those that wait together are written in one turn of it."""
 
 
 class Gate:
@@ -115,7 +118,13 @@ class StoreCut:
         if base is not None and is_same and {*filter(_is_data, names)} == known.keys():
             # All data is in those files, and they never change: the others only tell how RocksDB has arranged them.
             return base.files
-        return tuple(known.get(name) or place.copy(name, os.path.join(self._folder, name)) for name in names)
+        with ThreadPoolExecutor(_COPIED_AT_ONCE) as pool:
+            new = {
+                name: pool.submit(place.copy, name, os.path.join(self._folder, name))
+                for name in names
+                if name not in known
+            }
+            return tuple(known[name] if name in known else new[name].result() for name in names)
 
     def _is_earlier(self, table: StoredTable) -> bool:
         """Another database gives the same names to other files."""
