@@ -56,6 +56,7 @@ class Checkpointing:
 
     ``min_pause`` counts from the end of one periodic checkpoint to the start of the next and makes ``max_concurrent`` 1,
     whatever was asked for. A zero ``min_pause`` is none; a zero ``aligned_timeout`` is an unaligned cut at once.
+    ``max_in_flight`` is the most that an unaligned checkpoint stores of rows that it overtook on their way to one subtask.
     ``stop_the_world`` is the naive algorithm (pause the sources, drain, copy, resume), there to be compared with.
     """
 
@@ -68,6 +69,7 @@ class Checkpointing:
     tolerable_failures: int
     unaligned: bool
     aligned_timeout: timedelta | None
+    max_in_flight: int
     retain: int
     on_cancel: OnCancel
     on_damaged: OnDamaged
@@ -85,6 +87,7 @@ class Checkpointing:
         tolerable_failures: int = 3,
         unaligned: bool = False,
         aligned_timeout: Duration | None = None,
+        max_in_flight: ByteSize = "256MB",
         retain: int = 2,
         on_cancel: str = "retain",
         on_damaged: str = "fail",
@@ -98,6 +101,11 @@ class Checkpointing:
         for name, flag in (("unaligned", unaligned), ("stop_the_world", stop_the_world)):
             check_flag(name, flag)
         _refuse_impossible_cuts(chosen_mode, concurrent, unaligned=unaligned, aligned_timeout=aligned_timeout)
+        if unaligned and stop_the_world:
+            raise ConfigError(
+                "stop_the_world=True with unaligned=True: sources that stand still until all is drained leave nothing to "
+                "overtake; one of the two is allowed."
+            )
         values: dict[str, object] = {
             "interval": parse_duration("interval", interval),
             "storage": _storage(storage),
@@ -108,6 +116,7 @@ class Checkpointing:
             "tolerable_failures": _whole_number("tolerable_failures", tolerable_failures, at_least=0),
             "unaligned": unaligned,
             "aligned_timeout": _optional_duration("aligned_timeout", aligned_timeout),
+            "max_in_flight": parse_byte_size("max_in_flight", max_in_flight),
             "retain": _whole_number("retain", retain, at_least=1),
             "on_cancel": _choice("on_cancel", on_cancel, OnCancel),
             "on_damaged": _choice("on_damaged", on_damaged, OnDamaged),

@@ -32,6 +32,7 @@ from cutwater.schema import arrow_schema, did_you_mean
 from cutwater.state.backend import StateBackend
 from cutwater.state.memory import Memory
 from cutwater.stream import Stream
+from cutwater.subtask.limits import FlowLimits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -137,6 +138,7 @@ class Environment:
     def define(self, name: str, parallelism: int) -> JobDefinition:
         """The job, checked as far as that is possible without Spark."""
         _check_name(name)
+        checkpointing = self.checkpointing
         graph = to_graph(self.drafts, parallelism)
         widest = max(node.parallelism for node in graph.nodes)
         max_parallelism = self.max_parallelism or default_max_parallelism(widest)
@@ -145,7 +147,7 @@ class Environment:
         by_uid = dict(zip((node.uid for node in graph.nodes), self.drafts, strict=True))
         sources = {uid: draft.body for uid, draft in by_uid.items() if isinstance(draft.body, Source)}
         sinks = {uid: draft.sink for uid, draft in by_uid.items() if draft.sink is not None}
-        refuse_broken_promises(sources, sinks, self.checkpointing)
+        refuse_broken_promises(sources, sinks, checkpointing)
         schemas = {
             number: (by_uid[edge.source].side_schemas[edge.tag] if edge.tag else by_uid[edge.source].schema)
             for number, edge in enumerate(plan.edges)
@@ -164,9 +166,10 @@ class Environment:
             collected=collected,
             backend=self.state_backend,
             restart=self.restart,
-            checkpointing=self.checkpointing,
+            checkpointing=checkpointing,
+            limits=FlowLimits() if checkpointing is None else FlowLimits(in_flight_bytes=checkpointing.max_in_flight),
             slot_timeout=self.slot_timeout,
-            notices=start_notices(sources, sinks, self.checkpointing, self.restart.longest_delay + self.slot_timeout),
+            notices=start_notices(sources, sinks, checkpointing, self.restart.longest_delay + self.slot_timeout),
         )
 
     def start(

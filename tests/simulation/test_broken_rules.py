@@ -18,7 +18,8 @@ from cutwater.flow.envelope import Row, RowKind
 from cutwater.operators.combine import Combine
 from cutwater.operators.transactions import Transactions
 from cutwater.subtask import source_subtask
-from cutwater.subtask.intake import CutMark, Intake
+from cutwater.subtask.cut_mark import CutMark
+from cutwater.subtask.intake import Intake
 from cutwater.subtask.mailbox import Mailbox
 from cutwater.subtask.operator_subtask import OperatorSubtask
 from cutwater.subtask.source_input import SourceBatch, SourceInput

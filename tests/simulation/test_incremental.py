@@ -22,7 +22,7 @@ from cutwater.flow.ids import CheckpointId
 from cutwater.flow.transport import Step
 from cutwater.job.attempt import AttemptDriver
 from cutwater.state.stored import Form
-from cutwater.subtask.intake import CutMark
+from cutwater.subtask.cut_mark import CutMark
 from cutwater.subtask.limits import FlowLimits
 from cutwater.subtask.subtask import Subtask
 from cutwater.testing.clock import ManualClock

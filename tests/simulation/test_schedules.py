@@ -21,6 +21,7 @@ TINY_LIMITS = st.builds(
     inbox_bytes=st.sampled_from((1, 400, 2000)),
     hold_bytes=st.sampled_from((1, 600, 5000)),
     hold_memory_bytes=st.sampled_from((0, 400, 5000)),
+    in_flight_memory_bytes=st.sampled_from((0, 400, 5000)),
     payload_bytes=st.sampled_from((1, 100, 1000)),
     linger_seconds=st.sampled_from((0.0, 0.01)),
     max_slice_rows=st.integers(1, 3),

@@ -6,20 +6,34 @@ The same worlds and the same questions as in test_schedules: whatever is cut is 
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cutwater.barrier.unaligned import WaitingForChannels
+from cutwater.barrier.unaligned import Aligning, WaitingForChannels
 from cutwater.checkpoint.stored_tables import RestoredTables
 from cutwater.flow.envelope import Row, RowKind
+from cutwater.flow.watermarks import MIN_WATERMARK
+from cutwater.operators import kept_windows, keyed_process, session_windows, window_aggregate
+from cutwater.operators.stored_watermark import stored_watermark
 from cutwater.subtask import operator_subtask
-from cutwater.subtask.in_flight import Recording
-from cutwater.subtask.intake import CutMark, Intake
+from cutwater.subtask.chain import Chain
+from cutwater.subtask.cut_mark import CutMark
+from cutwater.subtask.intake import Intake
 from cutwater.subtask.limits import FlowLimits
 from cutwater.subtask.operator_subtask import OperatorSubtask
+from cutwater.subtask.recording import Recording
+from cutwater.subtask.spill import Spill
 from cutwater.subtask.subtask import Subtask
+from cutwater.testing.simulation import Action
+from tests.simulation.test_broken_rules import (
+    _r20_a_finished_subtask_keeps_its_end_to_itself,
+    _r22_a_relay_keeps_barriers_to_itself,
+    _r22_a_relay_mixes_up_the_order,
+)
 from tests.simulation.test_schedules import ANY_TOPOLOGY, COLLECTING, any_setting
+from tests.simulation.timed_topologies import TIMED
 from tests.simulation.topologies import TOPOLOGIES
 from tests.simulation.variants import Patch, Variant, check_that_it_is_caught
 from tests.simulation.world import Setting, World, judge_every_cut, run_and_judge, run_to_the_end
@@ -27,12 +41,20 @@ from tests.simulation.world import Setting, World, judge_every_cut, run_and_judg
 MOVABLE = st.sampled_from(sorted(set(TOPOLOGIES) - {"two phase", "broadcast", "narrowing"}))
 """How many copies of a record a broadcast makes depends on the parallelism that it meets. Where everything has parallelism 1,
 the steps of "narrowing" are one chain, and rows between them have no way any more: they are refused."""
+STEP_SIZES = (
+    (keyed_process, "TIMERS_A_STEP"),
+    (kept_windows, "KEYS_A_STEP"),
+    (session_windows, "SESSIONS_A_STEP"),
+)
 TIMEOUTS = st.sampled_from((None, "1ms", "10ms"))
 UNALIGNED: dict[str, st.SearchStrategy[object]] = {
     "unaligned": st.just(True),
     "aligned_timeout": TIMEOUTS,
     "max_concurrent": st.just(1),
     "preempted": st.booleans(),
+    "late_open": st.booleans(),
+    "lost": st.sampled_from((0.0, 0.0, 0.5, 1.0)),
+    "short": st.booleans(),
 }
 
 
@@ -44,6 +66,43 @@ def test_exactly_once_nothing_is_lost_or_double_and_every_key_keeps_its_order(na
         run_and_judge(setting)
 
     holds()
+
+
+@pytest.fixture
+def small_steps(monkeypatch: Patch) -> None:
+    for module, size in STEP_SIZES:
+        monkeypatch.setattr(module, size, 1)
+
+
+@pytest.mark.parametrize("name", sorted(TIMED))
+@pytest.mark.usefixtures("small_steps")
+def test_what_a_watermark_makes_due_is_told_once_though_cuts_come_in_the_middle_of_it(name: str) -> None:
+    @settings(max_examples=5)
+    @given(any_setting(st.just(name), **UNALIGNED, rows=st.just(10)))
+    def holds(setting: Setting) -> None:
+        judge_every_cut(run_and_judge(setting))
+
+    holds()
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_cuts_come_in_the_middle_of_what_a_watermark_makes_due(monkeypatch: Patch) -> None:
+    cuts = 0
+    real = OperatorSubtask._cut_between_steps
+
+    def between(self: OperatorSubtask) -> Any:
+        nonlocal cuts
+        cuts += self.intake.due_cut is not None
+        return real(self)
+
+    monkeypatch.setattr(OperatorSubtask, "_cut_between_steps", between)
+    for name in sorted(TIMED):
+        cuts = 0
+        for seed in range(MOST_SEEDS):
+            run_and_judge(Setting(name, seed, **FIRING))
+            if cuts:
+                break
+        assert cuts > 0, f"{name}: no cut came between steps"
 
 
 @settings(max_examples=25)
@@ -75,13 +134,14 @@ def test_without_failures_every_checkpoint_completes(setting: Setting) -> None:
 
 def test_the_schedules_reach_what_they_are_meant_to_reach() -> None:
     """Rows in flight are stored and replayed, and checkpoints run out of time at every stage."""
-    in_flight = replayed = changed = aligned = 0
+    in_flight = processed = replayed = changed = aligned = 0
     for seed in range(12):
         timeout = (None, "5ms", "100ms")[seed % 3]
         world = World(Setting("two keyed steps", seed, unaligned=True, aligned_timeout=timeout, rows=12, timeout="10s"))
         run_to_the_end(world).judge()
         completed = [info for info in world.ended if info.status.value == "completed"]
         in_flight += sum(info.in_flight_bytes > 0 for info in completed)
+        processed += sum(part.processed_bytes > 0 for info in completed for part in info.subtasks)
         changed += sum(info.unaligned for info in completed if timeout)
         aligned += sum(not info.unaligned for info in completed if timeout)
         replayed += sum(
@@ -90,6 +150,7 @@ def test_the_schedules_reach_what_they_are_meant_to_reach() -> None:
             if isinstance(running, OperatorSubtask)
         )
     assert in_flight > 10
+    assert processed > 3, "nobody went on while barriers were awaited"
     assert replayed > 1, "no attempt began with rows in flight"
     assert changed > 3, "no alignment ran out of time"
     assert aligned > 1, "every alignment ran out of time"
@@ -102,6 +163,46 @@ def test_over_its_budget_a_checkpoint_is_given_up_with_the_reason_and_the_job_go
     assert reasons
     assert all("rows of more than 300 bytes were on their way to it" in reason for reason in reasons), reasons
     assert world.ended[-1].status.value == "completed", "nothing is in flight when all input ended"
+
+
+def test_the_adversary_loses_calls_opens_late_and_lets_rows_go_to_disk(monkeypatch: Patch) -> None:
+    """What no setting reached would not be tested."""
+    lost = waited = spilled = 0
+    really_lost, really_kept = World._is_lost, Spill.keep
+
+    def is_lost(self: World, subtask: Any, message: Any) -> bool:
+        nonlocal lost
+        gone = really_lost(self, subtask, message)
+        lost += gone
+        return gone
+
+    def keep(self: Spill, row: Row) -> None:
+        nonlocal spilled
+        before = self.written_bytes
+        really_kept(self, row)
+        spilled += self.written_bytes > before
+
+    monkeypatch.setattr(World, "_is_lost", is_lost)
+    monkeypatch.setattr(Spill, "keep", keep)
+
+    class Watched(World):
+        def _begin(self, subtask: Any, level: int, partition: int) -> None:
+            super()._begin(subtask, level, partition)
+            action, inlet = self._unopened[-1], self._exchange.inlet(level, partition)
+
+            def opened() -> None:
+                nonlocal waited
+                waited += bool(inlet.rows and self.subtasks[subtask]._state.in_flight)
+                action.run()
+
+            self._unopened[-1] = replace(action, run=opened)
+
+    for seed in range(5):
+        world = Watched(Setting("two keyed steps", seed, **{**LONG, "crashes": 9, "late_open": True, "lost": 0.5}))
+        run_to_the_end(world).judge()
+    assert lost > 5
+    assert spilled > 5
+    assert waited > 0, "nothing ever waited for a subtask that had rows to replay"
 
 
 # --- broken on purpose ------------------------------------------------------------------------------------------------
@@ -171,6 +272,78 @@ def _r20_the_end_is_not_waited_for(patch: Patch) -> None:
     patch.setattr(WaitingForChannels, "channel_ended", lambda self, channel: (self, ()))
 
 
+def _r19_rows_are_read_before_those_that_are_replayed(patch: Patch) -> None:
+    def begin(self: World, subtask: Any, level: int, partition: int) -> None:
+        self._read(subtask, level, partition)
+        self._unopened.append(Action("open", str(subtask), lambda: self._open(subtask, level, partition)))
+
+    patch.setattr(World, "_begin", begin)
+
+
+def _r19_replayed_rows_stand_behind_what_came_meanwhile(patch: Patch) -> None:
+    """The same race, where nobody notices that rows came too early."""
+    _r19_rows_are_read_before_those_that_are_replayed(patch)
+
+    def replay(self: Intake, rows: Any) -> None:
+        for row in rows:
+            self._inbox.append(row)
+            self.inbox_bytes += row.size
+
+    patch.setattr(Intake, "replay", replay)
+
+
+def _r9_an_abort_behind_the_cut_leaves_the_recording(patch: Patch) -> None:
+    patch.setattr(WaitingForChannels, "checkpoint_aborted", lambda self, checkpoint: (self, ()))
+
+
+def _r14_a_barrier_is_no_trigger(patch: Patch) -> None:
+    """Only the driver's call is: whoever missed it never cuts."""
+    real = Aligning.barrier_arrived
+
+    def arrived(self: Aligning, channel: Any, checkpoint: Any, *, unaligned: bool = False) -> Any:
+        return (self, ()) if unaligned else real(self, channel, checkpoint)
+
+    patch.setattr(Aligning, "barrier_arrived", arrived)
+
+
+def _r25_a_row_on_disk_is_there_for_the_snapshot_only(patch: Patch) -> None:
+    real = Recording.add
+
+    def add(self: Recording, row: Row) -> None:
+        copied = replace(row)
+        real(self, copied)
+        if self.rows and self.rows[-1] is copied and not isinstance(copied.payload, pa.Buffer):
+            row.payload = pa.py_buffer(b"")
+
+    patch.setattr(Recording, "add", add)
+
+
+def _r25_a_segment_is_written_over_for_the_next_checkpoint(patch: Patch) -> None:
+    segments: dict[Any, Any] = {}
+    real = Spill.keep
+
+    def keep(self: Spill, row: Row) -> None:
+        self._segment = segments.get(self._folder)
+        if self.written_bytes == 0 and self._segment is not None:
+            self._segment.size = 0
+        real(self, row)
+        segments[self._folder] = self._segment
+
+    patch.setattr(Spill, "keep", keep)
+
+
+def _a_cut_comes_in_the_middle_of_a_window(patch: Patch) -> None:
+    patch.setattr(Chain, "may_be_cut", property(lambda self: True))
+
+
+def _the_rest_of_a_firing_waits_for_the_next_watermark(patch: Patch) -> None:
+    patch.setattr(Chain, "resuming", lambda self: iter(()))
+
+
+def _what_was_told_in_a_firing_is_not_frozen(patch: Patch) -> None:
+    patch.setattr(window_aggregate, "stored_watermark", lambda time, due=None: stored_watermark(MIN_WATERMARK, due))
+
+
 def _r24_what_a_combine_held_is_narrowed_to_own_keys(patch: Patch) -> None:
     real = RestoredTables.__init__
 
@@ -185,9 +358,13 @@ def _acknowledged_before_the_rows_are_there(patch: Patch) -> None:
 
 
 def _finish_at_once(self: Intake, mark: CutMark, rest: Any) -> None:
-    rows = (*rest, *(item for item in self._inbox if isinstance(item, Row)))
     self._due = None
-    self._events.recorded(Recording(mark.checkpoint, rows))
+    heard = self._heard.cut(mark.checkpoint)
+    assert heard is not None
+    recording = Recording(mark.checkpoint, heard, self._limits.in_flight_bytes, self._new_spill())
+    for row in (*rest, *(item for item in self._inbox if isinstance(item, Row))):
+        recording.add(row)
+    self._events.recorded(recording)
     self._barriers, _ = self._barriers.checkpoint_aborted(mark.checkpoint)
 
 
@@ -210,6 +387,9 @@ FULL_ROWS = FlowLimits(
     inbox_bytes=2000, hold_bytes=600, hold_memory_bytes=300, payload_bytes=600, linger_seconds=0.01, max_slice_rows=1
 )
 """Several records in a row of the exchange, and one in a slice: cuts come in the middle."""
+MUCH_AT_ONCE = replace(FULL_ROWS, inbox_bytes=3000, max_slice_rows=4)
+OPENED_LATE = {**LONG, "late_open": True, "crashes": 9}
+FIRING = {**LONG, "crashes": 0, "triggers": 0.1, "limits": MUCH_AT_ONCE}
 VARIANTS = (
     Variant("r14", _r14_the_gate_stays_shut, "two keyed steps", LONG),
     Variant("r15", _r15_rows_behind_the_barrier_are_recorded_too, "two sources", LONG),
@@ -222,6 +402,18 @@ VARIANTS = (
     Variant("r19", _r19_restored_rows_are_not_recorded_again, "keyed", {**LONG, "crashes": 9}),
     Variant("r20", _r20_the_end_is_not_waited_for, "two sources", WHEREVER),
     Variant("r24", _r24_what_a_combine_held_is_narrowed_to_own_keys, "aggregate", {**LONG, "crashes": 9}),
+    Variant("r19", _r19_rows_are_read_before_those_that_are_replayed, "two keyed steps", OPENED_LATE),
+    Variant("r19", _r19_replayed_rows_stand_behind_what_came_meanwhile, "two keyed steps", OPENED_LATE),
+    Variant("r9", _r9_an_abort_behind_the_cut_leaves_the_recording, "two sources", WHEREVER),
+    Variant("r14", _r14_a_barrier_is_no_trigger, "two keyed steps", {**LONG, "lost": 1.0, "crashes": 0}),
+    Variant("r22", _r22_a_relay_keeps_barriers_to_itself, "relay", LONG),
+    Variant("r22", _r22_a_relay_mixes_up_the_order, "relay", LONG),
+    Variant("r20", _r20_a_finished_subtask_keeps_its_end_to_itself, "two sources", {**LONG, "short": True}),
+    Variant("r25", _r25_a_row_on_disk_is_there_for_the_snapshot_only, "two sources", LONG),
+    Variant("r25", _r25_a_segment_is_written_over_for_the_next_checkpoint, "two keyed steps", LONG),
+    Variant("steps", _a_cut_comes_in_the_middle_of_a_window, "sliding", FIRING),
+    Variant("steps", _the_rest_of_a_firing_waits_for_the_next_watermark, "timers", FIRING),
+    Variant("steps", _what_was_told_in_a_firing_is_not_frozen, "kept", FIRING),
     Variant("chandy", _acknowledged_before_the_rows_are_there, "two sources", LONG),
     Variant("chandy", _a_buffer_is_flushed_behind_the_barrier, "two keyed steps", {**LONG, "limits": FULL_ROWS}),
 )
@@ -229,5 +421,6 @@ MOST_SEEDS = 60
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
+@pytest.mark.usefixtures("small_steps")
 def test_a_broken_rule_is_caught(variant: Variant, monkeypatch: Patch) -> None:
     check_that_it_is_caught(variant, monkeypatch, lambda setting: judge_every_cut(run_and_judge(setting)), MOST_SEEDS)

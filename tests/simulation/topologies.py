@@ -168,7 +168,7 @@ class Topology:
 
     name: str
     build: Callable[..., None]
-    answers: Callable[[int], Mapping[str, Records | Totals]]
+    answers: Callable[[int], Mapping[str, Any]]
     sources: int = 1
 
 

@@ -1,7 +1,7 @@
 """One job under an adversary: any order of steps, crashes, delays, repeated messages, snapshots that cannot be stored."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from cutwater.checkpoint.verification import verify
 from cutwater.control.messages import AbortCheckpoint, CheckpointCompleted, CutNow, ToSubtask, TriggerCheckpoint
 from cutwater.flow.envelope import Row, RowKind
 from cutwater.flow.ids import CheckpointId, SubtaskId
+from cutwater.flow.transport import Step
 from cutwater.job.definition import JobDefinition
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.stored import StoredTable
@@ -25,6 +26,7 @@ from cutwater.testing.clock import ManualClock
 from cutwater.testing.run import _rows as decoded
 from cutwater.testing.simulation import Action, Simulation
 from tests.simulation.outside import OutsideSink, OutsideSystem
+from tests.simulation.timed_topologies import TIMED
 from tests.simulation.topologies import TOPOLOGIES, Numbers, Topology
 
 STORMY_STEPS = 4_000
@@ -58,12 +60,19 @@ class Setting:
     repeats: bool = True
     preempted: bool = False
     """Rows and messages also come while a loop is in the middle of its work, as other threads of a subtask bring them."""
+    late_open: bool = False
+    """Subtasks open when they get to it, while others that did already send."""
+    lost: float = 0.0
+    """How many of the driver's calls for a cut never come: whoever missed one is told by the barriers."""
+    short: bool = False
+    """The last of the sources has a single record in each split, and ends long before the others."""
     triggers: float = 0.05
     limits: FlowLimits = field(
         default_factory=lambda: FlowLimits(
             inbox_bytes=600,
             hold_bytes=600,
             hold_memory_bytes=300,
+            in_flight_memory_bytes=300,
             payload_bytes=64,
             linger_seconds=0.0,
             max_slice_rows=2,
@@ -76,7 +85,7 @@ class Setting:
 
     @property
     def shape(self) -> Topology:
-        return TOPOLOGIES[self.topology]
+        return {**TOPOLOGIES, **TIMED}[self.topology]
 
 
 class FlakyWriter:
@@ -104,6 +113,8 @@ class World(Simulation):
             Numbers(name, setting.splits or setting.parallelism, setting.rows, hesitant=setting.hesitant)
             for name in "ab"[: setting.shape.sources]
         ]
+        if setting.short:
+            self.sources[-1].rows = 1
         self.definition = _define(setting, self.sources)
         systems = [sink.system for sink in self.definition.sinks.values() if isinstance(sink, OutsideSink)]
         self.outside = systems[0] if systems else OutsideSystem()
@@ -125,6 +136,7 @@ class World(Simulation):
 
     def start_attempt(self, start: StartFresh | None = None) -> None:
         self.delivered.clear()
+        self._unopened: list[Action] = []
         with self.outside.restoring():
             super().start_attempt(None if self._resume else start)
 
@@ -132,20 +144,36 @@ class World(Simulation):
         super()._deploy(subtask, level, partition)
         if self.setting.preempted:
             running = self.subtasks[subtask]
-            running._slice = self._preempted(str(subtask), running._slice)  # type: ignore[method-assign]
+            work, between_steps = running._slice, running._cut_between_steps
 
-    def _preempted(
-        self, subtask: str, work: Callable[[int, Callable[[], None]], None]
-    ) -> Callable[[int, Callable[[], None]], None]:
-        def sliced(rows: int, process: Callable[[], None]) -> None:
-            work(rows, process)
-            for _ in range(self.random.choice((0, 0, 0, 2, 6))):
-                others = [each for each in self.actions() if each.kind in ("reader", "to subtask")]
-                own = [each for each in others if each.actor.partition("<-")[0] == subtask]
-                if own:
-                    self.random.choice(own).run()
+            def sliced(rows: int, process: Callable[[], None]) -> None:
+                work(rows, process)
+                self._let_others_run(str(subtask))
 
-        return sliced
+            def stepped() -> Iterator[Step]:
+                self._let_others_run(str(subtask))
+                return between_steps()
+
+            running._slice = sliced  # type: ignore[method-assign]
+            running._cut_between_steps = stepped  # type: ignore[method-assign]
+
+    def _let_others_run(self, subtask: str) -> None:
+        """The threads that bring it rows and messages."""
+        for _ in range(self.random.choice((0, 0, 0, 2, 6))):
+            others = [each for each in self.actions() if each.kind in ("reader", "to subtask")]
+            own = [each for each in others if each.actor.partition("<-")[0] == subtask]
+            if own:
+                self.random.choice(own).run()
+
+    def _begin(self, subtask: SubtaskId, level: int, partition: int) -> None:
+        if self.setting.late_open:
+            begin = super()._begin
+            self._unopened.append(Action("open", str(subtask), lambda: begin(subtask, level, partition)))
+        else:
+            super()._begin(subtask, level, partition)
+
+    def actions(self) -> list[Action]:
+        return [*super().actions(), *self._unopened]
 
     def _writer(self, subtask: SubtaskId) -> TableWriter:
         return FlakyWriter(
@@ -162,11 +190,22 @@ class World(Simulation):
     def _deliver_down(self, subtask: SubtaskId) -> Callable[[], None]:
         def deliver() -> None:
             message = self._to_subtask[subtask].popleft()
+            if self._is_lost(subtask, message):
+                return
             if isinstance(message, REPEATABLE):
                 self.delivered.append((subtask, message))
             self.tell(subtask, message)
 
         return deliver
+
+    def _is_lost(self, subtask: SubtaskId, message: ToSubtask) -> bool:
+        """Sources, and subtasks whose input ended, hear of a checkpoint from nobody else: to them it comes in the end."""
+        running = self.subtasks[subtask]
+        told_by_barriers = isinstance(running, OperatorSubtask) and not running._ended
+        calls = isinstance(message, CutNow) or (isinstance(message, TriggerCheckpoint) and message.unaligned)
+        if not (self.setting.lost and calls and told_by_barriers):
+            return False
+        return self.random.random() < self.setting.lost
 
     def tell(self, subtask: SubtaskId, message: ToSubtask) -> None:
         running = self.subtasks[subtask]
@@ -185,6 +224,8 @@ class World(Simulation):
         return True
 
     def perform(self, action: Action) -> None:
+        if action in self._unopened:
+            self._unopened.remove(action)
         super().perform(action)
         if action.kind == "storage":
             for checkpoint in self.store.completed():

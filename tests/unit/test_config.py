@@ -17,7 +17,7 @@ def test_the_defaults_are_those_of_the_public_contract():
     assert settings.min_pause is None
     assert settings.timeout == timedelta(minutes=10)
     assert (settings.max_concurrent, settings.tolerable_failures, settings.retain) == (1, 3, 2)
-    assert (settings.unaligned, settings.aligned_timeout) == (False, None)
+    assert (settings.unaligned, settings.aligned_timeout, settings.max_in_flight) == (False, None, 256 * 2**20)
     assert (settings.on_cancel, settings.on_damaged) == ("retain", "fail")
 
 
@@ -82,6 +82,9 @@ def test_memory_is_short_for_memory_storage_of_five_megabytes():
         ({"unaligned": True, "mode": "at_least_once"}, "mode='at_least_once'", "mode='exactly_once'"),
         ({"aligned_timeout": "1s"}, "aligned_timeout='1s'", "unaligned=True"),
         ({"unaligned": True, "aligned_timeout": 5}, "aligned_timeout=5", "'5s'"),
+        ({"unaligned": True, "stop_the_world": True}, "stop_the_world=True with unaligned=True", "one of the two"),
+        ({"unaligned": True, "max_in_flight": "much"}, "max_in_flight='much'", "'64 MiB'"),
+        ({"max_in_flight": 0}, "max_in_flight=0", "at least one byte"),
         ({"retain": 0}, "retain=0", "at least 1"),
         ({"retain": "2"}, "retain='2'", "at least 1"),
         ({"on_cancel": "keep"}, "on_cancel='keep'", "'retain', 'delete'"),

@@ -78,7 +78,9 @@ def in_flight_from_json(value: Json) -> StoredInFlight:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskMetrics:
-    """Durations in seconds. ``start_delay``: from the trigger until the first barrier was seen here."""
+    """Durations in seconds. ``start_delay``: from the trigger until the checkpoint was first heard of here, by a barrier or by
+    the driver; ``alignment``: from then until all barriers were there; ``processed_bytes``: of what came in on channels,
+    meanwhile."""
 
     start_delay: float
     alignment: float
@@ -92,3 +94,4 @@ class SubtaskMetrics:
     records_written: int = 0
     written_bytes: int = 0
     """What was stored anew: the rest of ``state_bytes`` are files of checkpoints before."""
+    processed_bytes: int = 0

@@ -29,7 +29,13 @@ class CheckpointStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SubtaskCheckpointInfo:
-    """One subtask's part. Durations in seconds; ``acknowledged_after`` counts from the trigger."""
+    """One subtask's part. Durations in seconds; ``acknowledged_after`` counts from the trigger.
+
+    ``start_delay`` lasts from the trigger until the checkpoint was first heard of here, ``alignment`` from then until all
+    barriers were there; ``processed_bytes`` of input were processed during that, and ``in_flight_bytes`` of it are stored
+    because an unaligned cut had overtaken them. ``longest_gap``: how long the loop was in one piece of work at most, since
+    the last cut.
+    """
 
     vertex: str
     index: int
@@ -45,6 +51,7 @@ class SubtaskCheckpointInfo:
     """Since the attempt began, up to the cut; so are those written to sinks."""
     records_written: int = 0
     written_bytes: int = 0
+    processed_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +60,8 @@ class CheckpointInfo:
     storage gave it none: then it failed before any subtask heard of it.
 
     Bytes are sums over the subtasks; ``written_bytes`` of ``state_bytes`` were stored for this checkpoint, the others for
-    earlier ones; ``alignment``, ``start_delay``, ``sync_duration`` and ``async_duration`` are those of
+    earlier ones; ``in_flight_bytes`` are rows that an unaligned cut overtook, ``processed_bytes`` what subtasks went on with
+    while they waited for barriers; ``alignment``, ``start_delay``, ``sync_duration`` and ``async_duration`` are those of
     the slowest subtask. Of a checkpoint that did not complete, they cover the subtasks that acknowledged.
     """
 
@@ -73,6 +81,7 @@ class CheckpointInfo:
     unaligned: bool
     subtasks: tuple[SubtaskCheckpointInfo, ...]
     written_bytes: int = 0
+    processed_bytes: int = 0
 
 
 def describe_subtask(subtask: SubtaskId, metrics: SubtaskMetrics, acknowledged_after: float) -> SubtaskCheckpointInfo:
@@ -90,6 +99,7 @@ def describe_subtask(subtask: SubtaskId, metrics: SubtaskMetrics, acknowledged_a
         records_in=metrics.records_in,
         records_written=metrics.records_written,
         written_bytes=metrics.written_bytes,
+        processed_bytes=metrics.processed_bytes,
     )
 
 
@@ -123,6 +133,7 @@ def describe_checkpoint(
         unaligned=unaligned,
         subtasks=parts,
         written_bytes=sum(part.written_bytes for part in parts),
+        processed_bytes=sum(part.processed_bytes for part in parts),
     )
 
 

@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -36,22 +37,38 @@ class RowKind(IntEnum):
     """Pushes the row before it through Spark's look-ahead; dropped by the receiver (spark/transport.py owns pads)."""
 
 
+class PayloadAside(Protocol):
+    """A payload that is not in memory."""
+
+    @property
+    def size(self) -> int: ...
+
+    def read(self) -> "pa.Buffer": ...
+
+
 @dataclass(slots=True)
 class Row:
-    """One row of the exchange. ``target`` is a partition of the next level; ``payload`` may be read later from a spill file."""
+    """One row of the exchange. ``target`` is a partition of the next level.
+
+    ``payload`` may be put aside at any time while other threads read the row: they call ``read``, and what is aside stays so.
+    """
 
     target: int
     channel: ChannelId
     kind: RowKind
     seq: int
     mark: int
-    payload: "pa.Buffer"
+    payload: "pa.Buffer | PayloadAside"
     behind: CheckpointId = CheckpointId(0)
     """Noted by the receiver, not sent: the last barrier that its channel had delivered before it."""
 
     @property
     def size(self) -> int:
         return int(self.payload.size)
+
+    def read(self) -> "pa.Buffer":
+        payload = self.payload
+        return payload if isinstance(payload, pa.Buffer) else payload.read()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,21 +123,21 @@ def pad_row(target: int) -> Row:
 
 
 def read_data(row: Row, schema: pa.Schema) -> pa.RecordBatch:
-    return pa.ipc.read_record_batch(row.payload, schema)
+    return pa.ipc.read_record_batch(row.read(), schema)
 
 
 def read_barrier(row: Row) -> BarrierNote:
-    return BarrierNote(**json.loads(row.payload.to_pybytes()))
+    return BarrierNote(**json.loads(row.read().to_pybytes()))
 
 
 def to_exchange(rows: Sequence[Row]) -> pa.RecordBatch:
     """A batch of exchange rows; a single payload is not copied."""
     if len(rows) == 1:
-        payload = rows[0].payload
+        payload = rows[0].read()
         offsets = pa.py_buffer(_offsets(payload.size))
         column = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, payload])
     else:
-        column = pa.array([row.payload.to_pybytes() for row in rows], pa.binary())
+        column = pa.array([row.read().to_pybytes() for row in rows], pa.binary())
     return pa.RecordBatch.from_arrays(
         [
             pa.array([row.target for row in rows], pa.int32()),

@@ -30,11 +30,11 @@ class Seal:
         if row.kind is RowKind.PAD:
             return row
         nonce = os.urandom(_NONCE_BYTES)
-        sealed = nonce + self._cipher.encrypt(nonce, row.payload.to_pybytes(), _header(row))
+        sealed = nonce + self._cipher.encrypt(nonce, row.read().to_pybytes(), _header(row))
         return replace(row, payload=pa.py_buffer(sealed))
 
     def open(self, row: Row) -> Row:
-        sealed = row.payload.to_pybytes()
+        sealed = row.read().to_pybytes()
         try:
             payload = self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], _header(row))
         except (InvalidTag, ValueError):

@@ -13,7 +13,7 @@ from cutwater.operators.early_results import C, EarlyResults
 from cutwater.operators.keyed_state import KeyedStateOperator, key_schema
 from cutwater.operators.late_records import in_time
 from cutwater.operators.operator import Collector, Json, OperatorContext
-from cutwater.operators.stored_watermark import restored_watermark, stored_watermark
+from cutwater.operators.stored_watermark import restored_due, restored_watermark, stored_watermark
 from cutwater.operators.window_ends import WindowEnds
 from cutwater.operators.window_panes import is_over
 from cutwater.operators.window_results import LATE
@@ -68,6 +68,7 @@ class GridWindows(KeyedStateOperator, Generic[C]):
         self._open_table()
         self._early = EarlyResults(self._every, self._nothing_changed)
         self._ends.reached = restored_watermark(ctx)
+        self._resumed = restored_due(ctx)
         for slot in self._slots():
             self._ends.expect_ends(self._ends_of_slot(slot))
         self._early.note_all(self._ends.open_ones(), ctx.now())
@@ -130,6 +131,10 @@ class GridWindows(KeyedStateOperator, Generic[C]):
             yield from self._tell_until(watermark, out)
         out.advance(watermark)
 
+    def resuming(self, out: Collector) -> Iterator[None]:
+        if self._time is not None and self._resumed > self._ends.reached:
+            yield from self._tell_until(self._resumed, out)
+
     def next_timer(self) -> Milliseconds | None:
         due = [self._early.due, self._ends.first() if self._time is None else None]
         return min((each for each in due if each is not None), default=None)
@@ -139,7 +144,9 @@ class GridWindows(KeyedStateOperator, Generic[C]):
             yield from self._tell_until(now - 1, out)
         for end, changed in self._early.take(now):
             if end - 1 > self._ends.reached:
+                self.may_be_cut = False
                 yield from self._tell(end, out, changed, early=True)
+                self.may_be_cut = True
 
     def end_of_input(self, out: Collector, *, drain: bool) -> None:
         """By the clock too the windows that are open when all input has ended are told, as they are."""
@@ -148,11 +155,20 @@ class GridWindows(KeyedStateOperator, Generic[C]):
                 pass
 
     def _tell_until(self, time: Milliseconds, out: Collector) -> Iterator[None]:
+        self._ends.due_until = time
         for end in self._ends.due(time):
+            # Half of a window: a snapshot could not say which of its keys were told.
+            self.may_be_cut = False
             yield from self._tell(end, out, None)
+            yield from self._reach(end - 1)
+            self.may_be_cut = True
             yield
+        yield from self._reach(time)
+        self._ends.due_until = None
+
+    def _reach(self, time: Milliseconds) -> Iterator[None]:
         for slot in self._ends.reach(time, self._slots()):
             yield from self._drop(slot)
 
     def _inline(self) -> Json:
-        return stored_watermark(self._ends.reached)
+        return stored_watermark(self._ends.reached, self._ends.due_until)

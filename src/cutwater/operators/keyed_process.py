@@ -117,10 +117,18 @@ class KeyedProcessOperator(ContextFunction, StoreHolder):
 
     def on_watermark(self, watermark: Milliseconds, out: Collector) -> Iterator[None]:
         self.know(watermark)
+        yield from self._fire_until(watermark, out)
+        out.advance(watermark)
+
+    def resuming(self, out: Collector) -> Iterator[None]:
+        """Timers leave the state one by one: those that are left and due had not fired yet."""
+        if (watermark := self.context.watermark) is not None:
+            yield from self._fire_until(watermark, out)
+
+    def _fire_until(self, watermark: Milliseconds, out: Collector) -> Iterator[None]:
         if self._timers:
             timers = self._timers["event"]
             yield from self._fire(timers.last() if watermark == MAX_WATERMARK else timers.due(watermark), out)
-        out.advance(watermark)
 
     def next_timer(self) -> Milliseconds | None:
         return self._timers["processing"].earliest() if self._timers else None

@@ -107,6 +107,10 @@ class Operator(ABC):
 
     input_ports: int = 1
 
+    may_be_cut: bool = True
+    """Asked between steps of ``on_watermark`` and ``on_processing_time``: whether ``snapshot`` would tell what is done from what
+    is still to be done, so that ``resuming`` does the rest behind a restore."""
+
     split: str = ""
     """Behind a source, in its chain: the split that the records being processed are of."""
 
@@ -146,6 +150,10 @@ class Operator(ABC):
 
     def on_processing_time(self, now: Milliseconds, out: Collector) -> Iterator[None]:
         """All that is due by the clock, in steps of a few milliseconds."""
+        yield from ()
+
+    def resuming(self, out: Collector) -> Iterator[None]:
+        """Behind a restore, before any input, in steps: the rest of what was due already when the snapshot was taken."""
         yield from ()
 
     def before_barrier(self, out: Collector) -> None:  # noqa: B027 (optional hook)

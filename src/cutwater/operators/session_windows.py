@@ -17,7 +17,7 @@ from cutwater.flow.watermarks import MAX_WATERMARK, MIN_WATERMARK, Milliseconds
 from cutwater.operators.early_results import ChangedValues, EarlyResults
 from cutwater.operators.keyed_state import KeyedStateOperator, key_schema, keys_of
 from cutwater.operators.operator import Collector, Json, OperatorContext
-from cutwater.operators.stored_watermark import restored_watermark, stored_watermark
+from cutwater.operators.stored_watermark import restored_due, restored_watermark, stored_watermark
 from cutwater.operators.window_calls import with_own_sides
 from cutwater.operators.window_content import KeyWindow, Told, WindowContent, tell
 from cutwater.operators.window_results import LATE, windowed
@@ -52,6 +52,8 @@ class SessionWindows(KeyedStateOperator):
         self._every = early
         self.where = "window"
         self._reached = MIN_WATERMARK
+        self._due_until: Milliseconds | None = None
+        """While sessions are being told: time has come so far, and ``_reached`` follows."""
         self._agenda: list[tuple[Milliseconds, int, int, Any]] = []
         """When a session of a key is to be told or forgotten: (time, TELL or FORGET, a number that breaks ties, key)."""
         self._numbers = 0
@@ -84,6 +86,7 @@ class SessionWindows(KeyedStateOperator):
         session = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("content", self.content.stored_type)])
         self._table: RowTable = self.store.rows(TABLE, self._key_schema, pa.list_(session))
         self._reached = restored_watermark(ctx)
+        self._resumed = restored_due(ctx)
         self._early = EarlyResults(self._every, ChangedValues)
         for key, sessions in self._table.items():
             self._early.note(_ALL, [key], ctx.now())
@@ -169,6 +172,10 @@ class SessionWindows(KeyedStateOperator):
             yield from self._advance(watermark, out)
         out.advance(watermark)
 
+    def resuming(self, out: Collector) -> Iterator[None]:
+        if self._time is not None and self._resumed > self._reached:
+            yield from self._advance(self._resumed, out)
+
     def next_timer(self) -> Milliseconds | None:
         ends = self._agenda[0][0] + 1 if self._time is None and self._agenda else None
         return min((each for each in (ends, self._early.due) if each is not None), default=None)
@@ -192,18 +199,29 @@ class SessionWindows(KeyedStateOperator):
                 pass
 
     def _advance(self, time: Milliseconds, out: Collector) -> Iterator[None]:
+        self._due_until = time
         while step := list(self._due(time, SESSIONS_A_STEP)):
-            self._tell([told for each in step for told in each], out)
+            self._tell([told for _, each in step for told in each], out)
+            done, _ = step[-1]
+            tied = bool(self._agenda) and self._agenda[0][0] == done
+            # Of those that end at the same time, the ones that were told are gone. If they stay, for late records, a snapshot
+            # could not say which were.
+            self.may_be_cut = not (tied and self._lateness)
+            if self.may_be_cut:
+                self._reached = max(done - 1 if tied else done, self._reached)
             yield
+        self.may_be_cut = True
         self._reached = max(time, self._reached)
+        self._due_until = None
 
-    def _due(self, time: Milliseconds, most: int) -> Iterator[list[Told]]:
-        """What becomes due, at most so many points of the agenda: of each what is to be told; what is done with is dropped."""
+    def _due(self, time: Milliseconds, most: int) -> Iterator[tuple[Milliseconds, list[Told]]]:
+        """What becomes due and when, at most so many points of the agenda: of each what is to be told; what is done with is
+        dropped."""
         while most and self._agenda and self._agenda[0][0] <= time:
             most -= 1
             when, what, _, key = heappop(self._agenda)
             sessions = [KeyWindow(*each) for each in self._table.get(key) or ()]
-            yield [Told(key, each) for each in sessions if what == TELL and each.end - 1 == when]
+            yield when, [Told(key, each) for each in sessions if what == TELL and each.end - 1 == when]
             if what == TELL and self._lateness:
                 self._numbers += 1
                 heappush(self._agenda, (when + self._lateness, FORGET, self._numbers, key))
@@ -217,7 +235,7 @@ class SessionWindows(KeyedStateOperator):
         tell(self.content, told, self._schema, out, early if self._every is not None else None)
 
     def _inline(self) -> Json:
-        return self.content.inline_with(stored_watermark(self._reached))
+        return self.content.inline_with(stored_watermark(self._reached, self._due_until))
 
     def close(self) -> None:
         try:

@@ -7,8 +7,10 @@ from cutwater.flow.watermarks import MIN_WATERMARK, Milliseconds
 from cutwater.operators.operator import OperatorContext
 
 
-def stored_watermark(time: Milliseconds) -> Mapping[str, Any]:
-    """The inline part of a snapshot."""
+def stored_watermark(time: Milliseconds, due: Milliseconds | None = None) -> Mapping[str, Any]:
+    """The inline part of a snapshot. ``due``: time has come further, but what that makes due is not done yet."""
+    if due is not None:
+        return {"watermarks": [time], "due": [due]}
     return {"watermarks": [] if time == MIN_WATERMARK else [time]}
 
 
@@ -16,3 +18,10 @@ def restored_watermark(ctx: OperatorContext) -> Milliseconds:
     """Where the slowest of the old subtasks stood."""
     parts = ctx.restored.inline if ctx.restored is not None else ()
     return min((time for part in parts for time in part.get("watermarks", ())), default=MIN_WATERMARK)
+
+
+def restored_due(ctx: OperatorContext) -> Milliseconds:
+    """How far time had come for all of the old subtasks, though what it made due may not have been done."""
+    parts = ctx.restored.inline if ctx.restored is not None else ()
+    times = [[*part.get("watermarks", ()), *part.get("due", ())] for part in parts]
+    return min((max(each) for each in times if each), default=MIN_WATERMARK)

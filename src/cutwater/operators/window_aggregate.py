@@ -15,7 +15,7 @@ from cutwater.operators.early_results import ChangedKeys, EarlyResults
 from cutwater.operators.keyed_state import KeyedStateOperator
 from cutwater.operators.late_records import in_time
 from cutwater.operators.operator import Collector, Json, OperatorContext
-from cutwater.operators.stored_watermark import restored_watermark, stored_watermark
+from cutwater.operators.stored_watermark import restored_due, restored_watermark, stored_watermark
 from cutwater.operators.window_ends import WindowEnds
 from cutwater.operators.window_panes import PANE, is_over, with_pane
 from cutwater.operators.window_results import LATE, WINDOW_START, of_window, windowed
@@ -71,6 +71,7 @@ class WindowAggregate(KeyedStateOperator):
         columns = [(each.column, merge_of_partials(each.merge)) for each in self._plan.accumulators]
         self._table: PaneTable = self.store.panes(TABLE, self._key_schema, WINDOW_START, columns)
         self._ends.reached = restored_watermark(ctx)
+        self._resumed = restored_due(ctx)
         for pane in self._table.panes():
             self._ends.expect(pane)
         self._early = EarlyResults(self._every, self._nothing_changed)
@@ -97,11 +98,23 @@ class WindowAggregate(KeyedStateOperator):
     def _tell_early(self, now: Milliseconds, out: Collector) -> Iterator[None]:
         for end, changed in self._early.take(now):
             if end - 1 > self._ends.reached:
+                self.may_be_cut = False
                 yield from self._tell(end, out, changed, early=True)
+                self.may_be_cut = True
 
     def _tell_until(self, time: Milliseconds, out: Collector) -> Iterator[None]:
+        self._ends.due_until = time
         for end in self._ends.due(time):
+            # Half of a window: a snapshot could not say which of its keys were told.
+            self.may_be_cut = False
             yield from self._tell(end, out)
+            self._reach(end - 1)
+            self.may_be_cut = True
+            yield
+        self._reach(time)
+        self._ends.due_until = None
+
+    def _reach(self, time: Milliseconds) -> None:
         for pane in self._ends.reach(time, self._table.panes()):
             self._table.drop(pane)
 
@@ -125,7 +138,7 @@ class WindowAggregate(KeyedStateOperator):
         return pa.RecordBatch.from_arrays([*keys, *window, *results], schema=self._schema)
 
     def _inline(self) -> Json:
-        return stored_watermark(self._ends.reached)
+        return stored_watermark(self._ends.reached, self._ends.due_until)
 
 
 class EventTimeWindows(WindowAggregate):
@@ -180,6 +193,10 @@ class EventTimeWindows(WindowAggregate):
     def on_watermark(self, watermark: Milliseconds, out: Collector) -> Iterator[None]:
         yield from self._tell_until(watermark, out)
         out.advance(watermark)
+
+    def resuming(self, out: Collector) -> Iterator[None]:
+        if self._resumed > self._ends.reached:
+            yield from self._tell_until(self._resumed, out)
 
     def next_timer(self) -> Milliseconds | None:
         return self._early.due

@@ -19,6 +19,8 @@ class WindowEnds:
         self.lateness = lateness
         self.reached = MIN_WATERMARK
         """How far time has come: windows that ended by then were told."""
+        self.due_until: Milliseconds | None = None
+        """While windows are being told: time has come so far, and ``reached`` follows."""
         self._ends: list[Milliseconds] = []
         """Of the windows that have records and were not told yet; a heap."""
         self._waiting: set[Milliseconds] = set()

@@ -165,6 +165,17 @@ class Chain:
         else:
             yield from self.entry(0).advancing(watermark)
 
+    @property
+    def may_be_cut(self) -> bool:
+        """Between two steps of ``advancing`` and the like: whether a snapshot would be whole."""
+        return all(operator.may_be_cut for operator in self._operators.values())
+
+    def resuming(self) -> Iterator[None]:
+        """Behind a restore, before any input: the rest of what was being done in steps when the snapshot was taken."""
+        for uid, operator in self._operators.items():
+            with failures_of(uid):
+                yield from operator.resuming(self._outlets[uid])
+
     def rest(self) -> None:
         """No input delivers for now."""
         self.entry(0).rest()

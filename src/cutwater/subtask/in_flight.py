@@ -1,4 +1,4 @@
-"""Rows that an unaligned cut overtook: recorded as they came off the exchange, stored beside the state, replayed by a restore."""
+"""Rows that an unaligned cut overtook: stored beside the state as they came off the exchange, replayed by a restore."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from cutwater.flow.envelope import Row, RowKind, read_data
 from cutwater.flow.hashing import hash_columns, key_groups
-from cutwater.flow.ids import ChannelId, CheckpointId
+from cutwater.flow.ids import ChannelId
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.flow.watermarks import MIN_WATERMARK
 
@@ -22,23 +22,6 @@ _FIELDS: dict[str, pa.DataType] = {
     "payload": pa.binary(),
 }
 _SCHEMA = pa.schema(_FIELDS)
-
-
-class Recording:
-    """What was on its way to this subtask at its cut for ``checkpoint``, while the barriers are still awaited."""
-
-    def __init__(self, checkpoint: CheckpointId, rows: Iterable[Row]) -> None:
-        self.checkpoint = checkpoint
-        self.rows: list[Row] = []
-        self.bytes = 0
-        for row in rows:
-            self.add(row)
-
-    def add(self, row: Row) -> None:
-        """If it is a record from before the barrier. Time is told anew after a restore, and so is the end."""
-        if row.kind is RowKind.DATA and row.behind < self.checkpoint:
-            self.rows.append(row)
-            self.bytes += row.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +66,7 @@ class RecordedTable:
                 pa.array([lane.edge for lane in lanes], pa.int32()),
                 pa.array([lane.sender for lane in lanes], pa.int32()),
                 pa.array([row.mark for row in rows], pa.int64()),
-                pa.array([row.payload.to_pybytes() for row in rows], pa.binary()),
+                pa.array([row.read().to_pybytes() for row in rows], pa.binary()),
             ],
             schema=_SCHEMA,
         )

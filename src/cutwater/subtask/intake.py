@@ -27,34 +27,12 @@ from cutwater.errors import ControlError
 from cutwater.flow.clock import Clock
 from cutwater.flow.envelope import Row, RowKind, read_barrier
 from cutwater.flow.ids import ChannelId, CheckpointId
+from cutwater.subtask.cut_mark import CutMark, HeardCheckpoints
 from cutwater.subtask.held import HeldQueue
-from cutwater.subtask.in_flight import Recording
 from cutwater.subtask.limits import FlowLimits
+from cutwater.subtask.recording import Recording
+from cutwater.subtask.spill import Spill
 from cutwater.subtask.stopped_senders import StoppedSenders, Why
-
-
-@dataclass(frozen=True, slots=True)
-class CutMark:
-    """In the inbox: cut when everything before this was processed. ``unaligned``: cut now."""
-
-    checkpoint: CheckpointId
-    triggered_at: float
-    first_barrier_at: float
-    """Wall time; start delay = first_barrier_at - triggered_at."""
-    alignment_seconds: float
-    savepoint: bool = False
-    unaligned: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _FirstSeen:
-    """When a checkpoint was first heard of here, by its first barrier or by the driver."""
-
-    triggered_at: float
-    savepoint: bool
-    wall: float
-    monotonic: float
-
 
 InboxItem = Row | CutMark
 
@@ -88,7 +66,6 @@ class Intake:
         self._barriers = barriers
         self._limits = limits
         self._changed = changed
-        self._clock = clock
         self._events = events
         self._spill_folder = spill_folder
         self._inbox: deque[InboxItem] = deque()
@@ -97,7 +74,7 @@ class Intake:
         self._expected: dict[ChannelId, int] = dict.fromkeys(channels, 0)
         self._passed: dict[ChannelId, CheckpointId] = dict.fromkeys(channels, CheckpointId(0))
         """The last barrier of each channel."""
-        self._first_seen: dict[CheckpointId, _FirstSeen] = {}
+        self._heard = HeardCheckpoints(clock)
         self._due: CutMark | None = None
         self._recording: Recording | None = None
         self.inbox_bytes = 0
@@ -109,7 +86,9 @@ class Intake:
                 raise ControlError(
                     "Rows arrived before those that the restored checkpoint holds: they would overtake them."
                 )
+            spill = self._new_spill()
             for row in rows:
+                spill.keep(row)
                 self._inbox.append(row)
                 self.inbox_bytes += row.size
 
@@ -135,14 +114,14 @@ class Intake:
     def abort(self, checkpoint: CheckpointId) -> None:
         """The coordinator gave the checkpoint up: release at once what it holds (rule 9)."""
         with self._changed:
-            self._first_seen.pop(checkpoint, None)
+            self._heard.forget(checkpoint)
             self._transition(*self._barriers.checkpoint_aborted(checkpoint))
             self._changed.notify_all()
 
     def request_cut(self, checkpoint: CheckpointId, triggered_at: float) -> None:
         """The driver wants an unaligned cut. Called by the control thread: the gate opens whatever the loop is doing."""
         with self._changed:
-            self._see(checkpoint, triggered_at, savepoint=False)
+            self._heard.hear(checkpoint, triggered_at, savepoint=False)
             self._transition(*self._barriers.cut_requested(checkpoint))
             self._changed.notify_all()
 
@@ -160,7 +139,7 @@ class Intake:
     def cut_taken(self, checkpoint: CheckpointId) -> None:
         """The loop has cut where barriers or the driver said so, and nothing was overtaken."""
         with self._changed:
-            self._forget_up_to(checkpoint)
+            self._heard.cut(checkpoint)
             self._transition(*self._barriers.cut_taken(checkpoint))
 
     def record(self, mark: CutMark, rest: Sequence[Row]) -> None:
@@ -172,12 +151,19 @@ class Intake:
                 self._events.dropped(checkpoint)
                 return
             self._due = None
-            self._forget_up_to(checkpoint)
+            heard = self._heard.cut(checkpoint)
+            assert heard is not None, "whoever asked for the cut was heard"
             # An older cut that waits its turn would come behind a newer one.
             self._inbox = deque(item for item in self._inbox if isinstance(item, Row))
-            self._recording = Recording(checkpoint, (*rest, *(item for item in self._inbox if isinstance(item, Row))))
-            if not self._over_budget():
+            recording = Recording(checkpoint, heard, self._limits.in_flight_bytes, self._new_spill())
+            self._recording = recording
+            for row in (*rest, *(item for item in self._inbox if isinstance(item, Row))):
+                recording.add(row)
+            if not self._gave_up():
                 self._transition(*self._barriers.cut_taken(checkpoint))
+
+    def _new_spill(self) -> Spill:
+        return Spill(self._limits.in_flight_memory_bytes, self._spill_folder)
 
     def take(self) -> InboxItem | None:
         with self._changed:
@@ -189,6 +175,7 @@ class Intake:
             if isinstance(item, Row):
                 was_full = self.inbox_bytes >= self._limits.inbox_bytes
                 self.inbox_bytes -= item.size
+                self._heard.taken_bytes += item.size
                 if was_full and self.inbox_bytes < self._limits.inbox_bytes:
                     self._stopped.let_all_go(Why.FLOODED)
                     self._changed.notify_all()
@@ -216,8 +203,7 @@ class Intake:
         with self._changed:
             self._inbox.clear()
             self._recording = None
-            for queue in self._held.values():
-                queue.discard()
+            self._held.clear()
 
     def _check_sequence(self, row: Row) -> None:
         expected = self._expected.get(row.channel)
@@ -235,7 +221,7 @@ class Intake:
             case RowKind.BARRIER:
                 checkpoint, note = CheckpointId(row.mark), read_barrier(row)
                 self._passed[row.channel] = checkpoint
-                self._see(checkpoint, note.triggered_at, savepoint=note.savepoint)
+                self._heard.hear(checkpoint, note.triggered_at, savepoint=note.savepoint)
                 self._transition(*self._barriers.barrier_arrived(row.channel, checkpoint, unaligned=note.unaligned))
             case RowKind.END:
                 self._inbox.append(row)
@@ -246,20 +232,11 @@ class Intake:
                 self.inbox_bytes += row.size
                 self._let_in(row)
 
-    def _see(self, checkpoint: CheckpointId, triggered_at: float, *, savepoint: bool) -> None:
-        if checkpoint not in self._first_seen:
-            self._first_seen[checkpoint] = _FirstSeen(
-                triggered_at, savepoint, self._clock.wall(), self._clock.monotonic()
-            )
-
-    def _forget_up_to(self, checkpoint: CheckpointId) -> None:
-        self._first_seen = {n: seen for n, seen in self._first_seen.items() if n > checkpoint}
-
     def _let_in(self, row: Row) -> None:
         """The gate may be open."""
         if self._recording is not None:
             self._recording.add(row)
-            self._over_budget()
+            self._gave_up()
         if self._barriers.gate_is_open and row.behind == self._barriers.aligning:
             self._stem((row.channel,))
 
@@ -270,19 +247,15 @@ class Intake:
         for channel in channels:
             self._stopped.stop(channel, Why.FLOODED)
 
-    def _over_budget(self) -> bool:
-        """Whether there is more to record than may be: then the checkpoint is given up here."""
-        recording, most = self._recording, self._limits.in_flight_bytes
-        if recording is None or recording.bytes <= most:
+    def _gave_up(self) -> bool:
+        """Whether the checkpoint cannot have what would have to be recorded: then it is given up here."""
+        recording = self._recording
+        if recording is None or recording.refusal is None:
             return False
-        checkpoint, self._recording = recording.checkpoint, None
-        self._events.dropped(checkpoint)
-        self._events.abandon(
-            checkpoint,
-            f"rows of more than {most} bytes were on their way to it, the most that an unaligned checkpoint stores for one "
-            "subtask",
-        )
-        self._transition(*self._barriers.checkpoint_aborted(checkpoint))
+        self._recording = None
+        self._events.dropped(recording.checkpoint)
+        self._events.abandon(recording.checkpoint, recording.refusal)
+        self._transition(*self._barriers.checkpoint_aborted(recording.checkpoint))
         return True
 
     def _hold(self, row: Row, queue: HeldQueue) -> None:
@@ -299,14 +272,14 @@ class Intake:
                     self._held[channel] = HeldQueue(self._limits.hold_memory_bytes, self._spill_folder)
                 case CutHere(checkpoint):
                     # Stays known until it is cut: past the alignment timeout the mark is overtaken.
-                    self._inbox.append(self._cut_mark(checkpoint, unaligned=False))
+                    self._inbox.append(self._heard.mark(checkpoint, unaligned=False))
                 case ReleaseChannels(channels):
                     self._release(channels)
                 case AbandonAlignment(checkpoint, reason):
-                    self._first_seen.pop(checkpoint, None)
+                    self._heard.forget(checkpoint)
                     self._events.abandon(checkpoint, reason)
                 case CutAtOnce(checkpoint):
-                    self._due = self._cut_mark(checkpoint, unaligned=True)
+                    self._due = self._heard.mark(checkpoint, unaligned=True)
                 case CancelCut():
                     self._due = None
                 case FinishRecording():
@@ -319,14 +292,10 @@ class Intake:
             # The pipes are in the inbox now, and would fill again before the next checkpoint does the same.
             self._stem(self._passed)
 
-    def _cut_mark(self, checkpoint: CheckpointId, *, unaligned: bool) -> CutMark:
-        seen = self._first_seen[checkpoint]
-        aligned_for = self._clock.monotonic() - seen.monotonic
-        return CutMark(checkpoint, seen.triggered_at, seen.wall, aligned_for, seen.savepoint, unaligned)
-
     def _finish_recording(self) -> None:
         recording, self._recording = self._recording, None
         assert recording is not None
+        recording.alignment = self._heard.alignment_since(recording.heard)
         self._events.recorded(recording)
 
     def _release(self, channels: frozenset[ChannelId]) -> None:

@@ -16,6 +16,8 @@ class FlowLimits:
     """Per held channel: beyond it rows go to local disk."""
     in_flight_bytes: int = 256 * MIB
     """Per subtask: an unaligned checkpoint that would have to store more rows than these is given up."""
+    in_flight_memory_bytes: int = 16 * MIB
+    """Per subtask: beyond it, rows that such a checkpoint has overtaken are on local disk (rule 25)."""
     payload_bytes: int = 512 * KIB
     """A row of the exchange is sent when it has this many bytes; under this cap the bytes in flight stay bounded."""
     linger_seconds: float = 0.02

@@ -16,9 +16,11 @@ from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import key_group_range
 from cutwater.flow.transport import Step, Wait
 from cutwater.flow.watermarks import MIN_WATERMARK, CombinedWatermark
-from cutwater.subtask.in_flight import Lane, RecordedTable, Recording, Replay
-from cutwater.subtask.intake import CutMark, Intake, IntakeEvents
+from cutwater.subtask.cut_mark import CutMark
+from cutwater.subtask.in_flight import Lane, RecordedTable, Replay
+from cutwater.subtask.intake import Intake, IntakeEvents
 from cutwater.subtask.limits import KIB
+from cutwater.subtask.recording import Recording
 from cutwater.subtask.setup import Guarantee, SubtaskSetup
 from cutwater.subtask.subtask import Steps, Subtask
 
@@ -95,7 +97,9 @@ class OperatorSubtask(Subtask):
 
     def _store_rows(self, recording: Recording) -> None:
         table = RecordedTable(recording.rows, self._lanes)
-        self._background.snapshot(lambda: self._snapshotting.store_rows(recording.checkpoint, table, self._edges))
+        self._background.snapshot(
+            lambda: self._snapshotting.store_rows(recording.checkpoint, table, self._edges, recording.alignment)
+        )
 
     def _triggered(self, trigger: TriggerCheckpoint) -> None:
         if trigger.unaligned:
@@ -134,6 +138,10 @@ class OperatorSubtask(Subtask):
 
     def _must_cut(self) -> bool:
         return self.intake.due_cut is not None
+
+    def _cut_between_steps(self) -> Iterator[Step]:
+        if (mark := self.intake.due_cut) is not None:
+            yield from self._cut(mark)
 
     def _taken(self, mark: CutMark, rest: Sequence[Row]) -> None:
         if mark.unaligned:

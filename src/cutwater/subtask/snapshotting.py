@@ -11,6 +11,7 @@ from cutwater.flow.ids import CheckpointId, SubtaskId
 from cutwater.operators.operator import OperatorSnapshot
 from cutwater.state.stored import StoredTable
 from cutwater.subtask.chain import OperatorFailure, failures_of
+from cutwater.subtask.cut_mark import Alignment
 from cutwater.subtask.in_flight import RecordedTable
 from cutwater.subtask.setup import Resumed, TableWriter
 
@@ -21,10 +22,10 @@ Tables = Mapping[tuple[str, str], StoredTable]
 
 @dataclass(frozen=True, slots=True)
 class CutTimes:
-    """Seconds, measured around the cut."""
+    """Measured around the cut, in seconds."""
 
     start_delay: float
-    alignment: float
+    alignment: Alignment
     sync: float
     longest_gap: float
 
@@ -106,8 +107,11 @@ class Snapshotting:
                 for table in frozen.tables:
                     table.release()
 
-    def store_rows(self, checkpoint: CheckpointId, rows: RecordedTable, edges: tuple[InFlightEdge, ...]) -> None:
-        """What ``checkpoint`` overtook is complete. Comes behind its ``store``, which may have failed."""
+    def store_rows(
+        self, checkpoint: CheckpointId, rows: RecordedTable, edges: tuple[InFlightEdge, ...], alignment: Alignment
+    ) -> None:
+        """What ``checkpoint`` overtook is complete, with the last of its barriers. Comes behind its ``store``, which may have
+        failed."""
         waiting = self._take_waiting(checkpoint)
         if waiting is None:
             return
@@ -118,7 +122,8 @@ class Snapshotting:
             self._send(Decline(checkpoint, f"{type(error).__name__}: {error}"))
             return
         seconds = waiting.seconds + self._clock.monotonic() - began
-        ready = replace(waiting, attachments=(*waiting.attachments, *attachments), seconds=seconds)
+        cut = replace(waiting.cut, times=replace(waiting.cut.times, alignment=alignment))
+        ready = replace(waiting, cut=cut, attachments=(*waiting.attachments, *attachments), seconds=seconds)
         self._acknowledge(ready, StoredInFlight(edges, table) if table.rows else None)
 
     def forget(self, checkpoint: CheckpointId) -> None:
@@ -140,11 +145,12 @@ class Snapshotting:
             self._stored[cut.checkpoint] = {(op.uid, table.state): table for op in operators for table in op.tables}
         metrics = SubtaskMetrics(
             start_delay=cut.times.start_delay,
-            alignment=cut.times.alignment,
+            alignment=cut.times.alignment.seconds,
             sync=cut.times.sync + (ready.seconds if cut.waits else 0.0),
             asynchronous=0.0 if cut.waits else ready.seconds,
             state_bytes=snapshot.size - snapshot.in_flight_bytes,
             in_flight_bytes=snapshot.in_flight_bytes,
+            processed_bytes=cut.times.alignment.processed_bytes,
             longest_gap=cut.times.longest_gap,
             records_in=cut.records_in,
             records_written=cut.records_written,

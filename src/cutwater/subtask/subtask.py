@@ -28,18 +28,18 @@ from cutwater.control.messages import (
 from cutwater.flow.clock import Clock
 from cutwater.flow.envelope import Row
 from cutwater.flow.ids import CheckpointId
-from cutwater.flow.key_groups import KeyGroupRange, key_group_range
 from cutwater.flow.transport import Emit, Step, Wait
 from cutwater.flow.watermarks import MAX_WATERMARK
-from cutwater.operators.operator import DriverPort, OperatorContext, OperatorSnapshot, ResumedState
-from cutwater.state.frozen import WholeTable
+from cutwater.operators.operator import DriverPort, OperatorSnapshot
 from cutwater.subtask.chain import Chain
+from cutwater.subtask.cut_mark import CutMark
+from cutwater.subtask.freezing import kept
 from cutwater.subtask.gap import LoopGap
-from cutwater.subtask.intake import CutMark
 from cutwater.subtask.mailbox import Mailbox
+from cutwater.subtask.operator_contexts import OperatorContexts
 from cutwater.subtask.outputs import Outputs
 from cutwater.subtask.pace import Pace
-from cutwater.subtask.setup import Background, Guarantee, SubtaskSetup, SubtaskState, TableWriter
+from cutwater.subtask.setup import Background, SubtaskSetup, SubtaskState, TableWriter
 from cutwater.subtask.snapshotting import CutTimes, FrozenCut, Snapshotting
 
 Steps = Generator[Step, None, bool]
@@ -137,12 +137,7 @@ class Subtask(ABC):
 
     def open(self, driver: DriverPort) -> None:
         """Restore, open every operator, commit restored output; then report for duty."""
-        own = key_group_range(self._setup.subtask.index, self._setup.vertex.parallelism, self._setup.max_parallelism)
-
-        def context(uid: str, name: str) -> OperatorContext:
-            return self._context(uid, name, own, driver)
-
-        self._chain.open(context)
+        self._chain.open(OperatorContexts(self._setup, self._state, self._resumed, self._clock, self._counters, driver))
         self._open_input()
         self._send(Running())
 
@@ -154,6 +149,8 @@ class Subtask(ABC):
         if self._state.finished:
             # It finished because its input ended, so whoever reads it must drain too (rule 20).
             yield from self._end(drain=True)
+        else:
+            yield from self._stepwise(self._chain.resuming())
         while not self.mailbox.finished:
             self.mailbox.raise_failure()
             self._hear_of_checkpoints()
@@ -202,6 +199,10 @@ class Subtask(ABC):
     def _taken(self, mark: CutMark, rest: Sequence[Row]) -> None:  # noqa: B027 (optional hook)
         """State is frozen, and nothing was processed since. ``rest``: taken from the inbox, and not processed before."""
 
+    def _cut_between_steps(self) -> Iterator[Step]:
+        """Of a long piece of work whose rest is frozen with the state."""
+        yield from ()
+
     def _after_cut(self, mark: CutMark) -> Iterator[Step]:
         """The barrier is out."""
         yield from ()
@@ -221,7 +222,7 @@ class Subtask(ABC):
         return True
 
     def _stepwise(self, steps: Iterator[None]) -> Iterator[Step]:
-        """What is due all at once may be much: what is ready leaves between the steps."""
+        """What is due all at once may be much: what is ready leaves between the steps, and a cut need not wait for the last."""
         while True:
             self.gap.enter(self._clock.monotonic())
             try:
@@ -231,6 +232,8 @@ class Subtask(ABC):
             yield from self._send_ready()
             if ended:
                 return
+            if self._chain.may_be_cut:
+                yield from self._cut_between_steps()
 
     def _send_ready(self) -> Iterator[Step]:
         full = self._outputs.full()
@@ -258,7 +261,6 @@ class Subtask(ABC):
                 trigger.checkpoint,
                 trigger.triggered_at,
                 seen_at,
-                alignment_seconds=0.0,
                 savepoint=trigger.savepoint,
                 unaligned=trigger.unaligned,
             )
@@ -272,13 +274,9 @@ class Subtask(ABC):
         self._hear_of_checkpoints()
         began = self._clock.monotonic()
         frozen = {**self._source_snapshot(checkpoint), **self._chain.snapshot(checkpoint)}
-        if self._setup.guarantee is Guarantee.AT_MOST_ONCE:
-            frozen = {uid: _without_tables(snapshot) for uid, snapshot in frozen.items()}
-        if mark.savepoint:
-            frozen = {uid: _whole(snapshot) for uid, snapshot in frozen.items()}
         times = CutTimes(
             start_delay=max(0.0, mark.first_barrier_at - triggered_at),
-            alignment=mark.alignment_seconds,
+            alignment=mark.alignment,
             sync=self._clock.monotonic() - began,
             longest_gap=self.gap.take(),
         )
@@ -288,7 +286,7 @@ class Subtask(ABC):
             checkpoint,
             self._base if backend.incremental else None,
             self._ended,
-            frozen,
+            kept(frozen, self._setup.guarantee, savepoint=mark.savepoint),
             times,
             self.records_in,
             self._chain.records_written,
@@ -349,42 +347,3 @@ class Subtask(ABC):
         # Fewer rows are no help against a machine that is busy with others: they would only cost more each.
         self._pace.observe(rows, self.gap.leave(clock.monotonic()) - waited)
         self.records_in += rows
-
-    def _resumed_state(self, uid: str) -> ResumedState | None:
-        if self._resumed is None or uid not in self._resumed.states:
-            return None
-        return ResumedState(self._resumed.checkpoint, self._resumed.states[uid])
-
-    def _context(self, uid: str, name: str, own: KeyGroupRange, driver: DriverPort) -> OperatorContext:
-        setup = self._setup
-        return OperatorContext(
-            job=setup.job,
-            uid=uid,
-            name=name,
-            subtask=setup.subtask.index,
-            parallelism=setup.vertex.parallelism,
-            max_parallelism=setup.max_parallelism,
-            attempt=setup.attempt,
-            incarnation=setup.incarnation,
-            key_groups=own,
-            backend=setup.backend,
-            now=lambda: int(self._clock.wall() * 1000),
-            restored=self._state.operators.get(uid),
-            resumed=self._resumed_state(uid),
-            behind_source=setup.vertex.is_source,
-            checkpointed=setup.checkpointed,
-            counters=self._counters[uid],
-            driver=driver,
-        )
-
-
-def _without_tables(snapshot: OperatorSnapshot) -> OperatorSnapshot:
-    """At most once keeps no state; the frozen tables are let go at once."""
-    for table in snapshot.tables:
-        table.release()
-    return OperatorSnapshot(inline=snapshot.inline)
-
-
-def _whole(snapshot: OperatorSnapshot) -> OperatorSnapshot:
-    """A savepoint is complete in itself: no table of it references what was stored before."""
-    return OperatorSnapshot(inline=snapshot.inline, tables=[WholeTable(table) for table in snapshot.tables])

@@ -159,8 +159,20 @@ class Simulation:
         )
         self.subtasks[subtask] = built
         self._backgrounds[subtask] = background
+        self._begin(subtask, level, partition)
+
+    def _begin(self, subtask: SubtaskId, level: int, partition: int) -> None:
+        """Open, and only then read: what was restored stands before whatever comes."""
+        self._open(subtask, level, partition)
+        self._read(subtask, level, partition)
+
+    def _open(self, subtask: SubtaskId, level: int, partition: int) -> None:
+        built = self.subtasks[subtask]
         built.open(_Port(self._to_driver[subtask]))
         self._loops.append(LoopActor(str(subtask), built, self._exchange, level, partition, self._clock))
+
+    def _read(self, subtask: SubtaskId, level: int, partition: int) -> None:
+        built = self.subtasks[subtask]
         if isinstance(built, OperatorSubtask):
             self._readers.append(ReaderActor(str(subtask), self._exchange.inlet(level, partition), built.intake))
 

@@ -313,13 +313,14 @@ def test_the_record_of_a_checkpoint_sums_bytes_and_shows_the_slowest_subtask():
     attempt.periodic(10)
     for seconds, subtask in enumerate(ALL, start=1):
         attempt.now = 10.0 + seconds
-        times = metrics(alignment=float(seconds), longest_gap=seconds / 10)
+        times = metrics(alignment=float(seconds), longest_gap=seconds / 10, processed_bytes=seconds)
         attempt.tell(on.Acknowledged(subtask, CheckpointId(1), snapshot(subtask), times))
     attempt.stored(1)
     [info] = attempt.history.checkpoints()
     assert (info.id, info.kind, info.status, info.path) == (1, "checkpoint", "completed", "chk-1")
     assert (info.trigger_time, info.duration, info.alignment) == (10.0, 3.0, 3.0)
-    assert (info.state_bytes, info.in_flight_bytes) == (300, 30)
+    assert (info.state_bytes, info.in_flight_bytes, info.processed_bytes) == (300, 30, 6)
+    assert [part.processed_bytes for part in info.subtasks] == [2, 1, 3]
     assert (info.start_delay, info.sync_duration, info.async_duration) == (0.1, 0.01, 0.5)
     assert [(SubtaskId(part.vertex, part.index), part.longest_gap) for part in info.subtasks] == [
         (COUNT, 0.2), (READ, 0.1), (WRITE, 0.3),

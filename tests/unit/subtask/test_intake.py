@@ -12,9 +12,10 @@ from cutwater.barrier.unaligned import Aligning
 from cutwater.errors import ControlError
 from cutwater.flow.envelope import Row, RowKind, barrier_row, end_row
 from cutwater.flow.ids import ChannelId, CheckpointId
-from cutwater.subtask.in_flight import Recording
-from cutwater.subtask.intake import CutMark, Intake, IntakeEvents
+from cutwater.subtask.cut_mark import Alignment, CutMark
+from cutwater.subtask.intake import Intake, IntakeEvents
 from cutwater.subtask.limits import FlowLimits
+from cutwater.subtask.recording import Recording
 from cutwater.testing.clock import ManualClock
 
 A, B = ChannelId(0), ChannelId(1)
@@ -27,10 +28,12 @@ class Bench:
 
     aligned: bool = True
     limits: FlowLimits = LIMITS
+    folder: str | None = None
     told: list[tuple[str, int]] = field(default_factory=list)
     recorded: list[Recording] = field(default_factory=list)
     clock: ManualClock = field(default_factory=ManualClock)
     seq: dict[ChannelId, int] = field(default_factory=lambda: {A: 0, B: 0})
+    reasons: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         live = frozenset({A, B})
@@ -43,11 +46,16 @@ class Bench:
             IntakeEvents(
                 pause=lambda channel: self.told.append(("pause", channel)),
                 resume=lambda channel: self.told.append(("resume", channel)),
-                abandon=lambda checkpoint, reason: self.told.append(("abandon", checkpoint)),
+                abandon=self._abandon,
                 recorded=self.recorded.append,
                 dropped=lambda checkpoint: self.told.append(("dropped", checkpoint)),
             ),
+            self.folder,
         )
+
+    def _abandon(self, checkpoint: CheckpointId, reason: str) -> None:
+        self.told.append(("abandon", checkpoint))
+        self.reasons.append(reason)
 
     def _number(self, channel: ChannelId) -> int:
         self.seq[channel] += 1
@@ -74,7 +82,7 @@ class Bench:
                 case CutMark(checkpoint):
                     told.append(f"cut {checkpoint}")
                 case Row(kind=RowKind.DATA):
-                    told.append(item.payload.to_pybytes().decode())
+                    told.append(item.read().to_pybytes().decode())
                 case Row(kind=kind, channel=channel):
                     told.append(f"{kind.name} {'AB'[channel]}")
         return told
@@ -222,7 +230,7 @@ def test_a_cut_tells_when_its_first_barrier_came_and_how_long_the_alignment_took
     bench.barrier(A, 1)
     bench.clock.advance(3.0)
     bench.barrier(B, 1)
-    assert bench.intake.take() == CutMark(CheckpointId(1), 5.0, arrival, 3.0)
+    assert bench.intake.take() == CutMark(CheckpointId(1), 5.0, arrival, Alignment(seconds=3.0))
 
 
 @pytest.mark.parametrize(("seq", "word"), [(1, "lost"), (-1, "repeated")])
@@ -247,7 +255,7 @@ def test_a_refused_row_keeps_its_number() -> None:
 
 
 def along(bench: Bench, channels: set[ChannelId], most_bytes: int) -> list[str]:
-    return [row.payload.to_pybytes().decode() for row in bench.intake.take_along(frozenset(channels), most_bytes)]
+    return [row.read().to_pybytes().decode() for row in bench.intake.take_along(frozenset(channels), most_bytes)]
 
 
 def test_rows_taken_along_end_at_a_cut_at_an_end_and_at_another_channel() -> None:

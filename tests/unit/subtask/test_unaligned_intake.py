@@ -1,12 +1,15 @@
 """The intake around an unaligned cut: what is recorded, what waits, who is paused (rules 9, 14, 15, 17, 19)."""
 
+from pathlib import Path
+
 import pyarrow as pa
 
 from cutwater.flow.envelope import Row, RowKind, barrier_row
 from cutwater.flow.ids import ChannelId, CheckpointId
-from cutwater.subtask.intake import CutMark
+from cutwater.subtask.cut_mark import CutMark
 from cutwater.subtask.limits import FlowLimits
 from tests.unit.subtask.test_intake import A, B, Bench
+from tests.unit.subtask.test_spill import in_memory, open_files
 
 ONE, TWO = CheckpointId(1), CheckpointId(2)
 
@@ -26,7 +29,7 @@ class Cutting(Bench):
 
     def stored(self) -> list[str]:
         [recording] = self.recorded
-        return [row.payload.to_pybytes().decode() for row in recording.rows]
+        return [row.read().to_pybytes().decode() for row in recording.rows]
 
 
 def roomy() -> Cutting:
@@ -66,7 +69,7 @@ def test_rows_behind_an_older_barrier_are_in_flight_for_the_next_checkpoint() ->
         bench.cut()
         if checkpoint == ONE:
             bench.data(A, "behind the first")
-    assert [[bytes(row.payload) for row in each.rows] for each in bench.recorded] == [[], [b"behind the first"]]
+    assert [[bytes(row.read()) for row in each.rows] for each in bench.recorded] == [[], [b"behind the first"]]
 
 
 def test_rows_that_are_replayed_stand_first_and_are_stored_again() -> None:
@@ -165,3 +168,125 @@ def test_more_rows_than_the_budget_give_the_checkpoint_up_and_close_the_gate() -
     assert bench.told[2:] == [("pause", A), ("pause", B)], (
         "what the gate let in stays, whatever became of the checkpoint"
     )
+
+
+def test_a_small_recording_is_the_rows_of_the_inbox_themselves() -> None:
+    bench = roomy()
+    bench.data(A, "a0")
+    [waiting] = bench.intake._inbox
+    assert isinstance(waiting, Row)
+    payload = waiting.payload
+    bench.intake.request_cut(ONE, 5.0)
+    bench.cut()
+    for channel in (A, B):
+        bench.overtaking(channel, ONE)
+    [recording] = bench.recorded
+    assert recording.rows == [waiting]
+    assert recording.rows[0] is waiting
+    assert waiting.payload is payload, "neither copied nor written"
+
+
+def test_beyond_the_memory_for_it_what_is_recorded_is_on_disk_for_the_loop_and_the_snapshot_alike() -> None:
+    before = open_files()
+    bench = Cutting(limits=FlowLimits(inbox_bytes=1000, in_flight_memory_bytes=5))
+    bench.data(A, "a0 a0")
+    bench.data(B, "b0")
+    bench.intake.request_cut(ONE, 5.0)
+    bench.cut()
+    bench.data(B, "b1")
+    for channel in (A, B):
+        bench.overtaking(channel, ONE)
+    [recording] = bench.recorded
+    assert [in_memory(row) for row in recording.rows] == [True, False, False]
+    assert bench.intake.inbox_bytes == 9
+    assert bench.taken() == ["a0 a0", "b0", "b1"]
+    assert bench.intake.inbox_bytes == 0
+    assert bench.stored() == ["a0 a0", "b0", "b1"], "after the loop has had them"
+    assert open_files() == before + 1
+    del recording
+    bench.recorded.clear()
+    assert open_files() == before, "stored, and gone"
+
+
+def test_a_recording_that_is_dropped_leaves_its_rows_to_the_loop_and_then_no_disk() -> None:
+    before = open_files()
+    bench = Cutting(limits=FlowLimits(inbox_bytes=1000, in_flight_memory_bytes=0))
+    bench.data(A, "a0")
+    bench.intake.request_cut(ONE, 5.0)
+    bench.cut()
+    bench.intake.abort(ONE)
+    assert open_files() == before + 1, "the loop still needs the row"
+    assert bench.taken() == ["a0"]
+    assert open_files() == before
+
+
+def test_discarding_frees_the_disk_of_recorded_and_of_held_rows() -> None:
+    before = open_files()
+    bench = Cutting(limits=FlowLimits(inbox_bytes=1000, hold_memory_bytes=0, in_flight_memory_bytes=0))
+    bench.data(A, "a0")
+    bench.intake.request_cut(ONE, 5.0)
+    bench.cut()
+    bench.intake.discard()
+    assert open_files() == before
+    bench = Cutting(limits=FlowLimits(inbox_bytes=1000, hold_memory_bytes=0))
+    bench.barrier(A, ONE)
+    bench.data(A, "held")
+    assert open_files() == before + 1
+    bench.intake.discard()
+    assert open_files() == before
+
+
+def test_a_disk_that_takes_no_recorded_rows_costs_the_checkpoint_and_not_the_job(tmp_path: Path) -> None:
+    limits = FlowLimits(inbox_bytes=1000, in_flight_memory_bytes=2)
+    bench = Cutting(limits=limits, folder=str(tmp_path / "gone"))
+    bench.data(A, "a0")
+    bench.intake.request_cut(ONE, 5.0)
+    bench.cut()
+    bench.data(B, "b0")
+    assert bench.told == [("dropped", ONE), ("abandon", ONE)]
+    assert "No such file" in bench.reasons[0]
+    assert bench.taken() == ["a0", "b0"]
+
+
+def test_replayed_rows_beyond_the_memory_for_them_are_on_disk() -> None:
+    bench = Cutting(limits=FlowLimits(inbox_bytes=1000, in_flight_memory_bytes=4))
+    bench.intake.replay(Row(-1, A, RowKind.DATA, -1, 0, pa.py_buffer(part)) for part in (b"one", b"two"))
+    assert [in_memory(row) for row in bench.intake._inbox if isinstance(row, Row)] == [True, False]
+    assert bench.taken() == ["one", "two"]
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_processed_from_the_trigger_until_the_last_barrier_is_counted() -> None:
+    bench = roomy()
+    bench.data(A, "before the trigger")
+    bench.intake.take()
+    bench.data(A, "12345")
+    bench.data(B, "678")
+    bench.intake.request_cut(ONE, 5.0)
+    bench.clock.advance(0.5)
+    bench.cut()
+    bench.intake.take()
+    bench.clock.advance(1.0)
+    for channel in (A, B):
+        bench.overtaking(channel, ONE)
+    bench.intake.take()
+    [recording] = bench.recorded
+    assert recording.alignment.processed_bytes == 5
+    assert recording.alignment.seconds == 1.5
+    assert recording.bytes == 8
+
+
+def test_what_is_processed_while_an_alignment_waits_is_counted() -> None:
+    bench = roomy()
+    bench.data(B, "b0")
+    bench.barrier(A, ONE)
+    bench.clock.advance(0.25)
+    bench.intake.take()
+    bench.data(B, "b1")
+    bench.barrier(B, ONE)
+    bench.intake.take()
+    mark = bench.intake.take()
+    assert isinstance(mark, CutMark)
+    assert (mark.alignment.processed_bytes, mark.alignment.seconds) == (2, 0.25)
