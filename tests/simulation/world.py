@@ -81,6 +81,8 @@ class Setting:
     timeout: str = "50ms"
     interval: str = "20ms"
     incremental: bool = False
+    backend: cw.StateBackend | None = None
+    """Where state is kept; None: in memory."""
     retain: int = 2
 
     @property
@@ -299,7 +301,7 @@ def _define(setting: Setting, sources: Sequence[Numbers]) -> JobDefinition:
     env = cw.Environment(
         parallelism=setting.parallelism,
         checkpointing=checkpointing,
-        state_backend=cw.Memory(incremental=setting.incremental),
+        state_backend=setting.backend or cw.Memory(incremental=setting.incremental),
     )
     setting.shape.build(*(env.read(source, uid=source.name) for source in sources))
     return replace(env.define("simulated", setting.parallelism), limits=setting.limits)
@@ -312,11 +314,14 @@ def copy_of(storage: Any) -> MemoryStorage:
     return copied
 
 
-def run_to_the_end(world: World) -> World:
-    """The adversary has its way for a while, then lets everybody finish: a run that still does not end says something."""
+def run_to_the_end(world: World, until: Callable[[], bool] = lambda: False) -> World:
+    """The adversary has its way for a while, then lets everybody finish: a run that still does not end says something.
+    ``until``: stop earlier, as soon as that is so."""
     setting, rng = world.setting, world.random
     crashes, requests = setting.crashes, 0
     for step in range(MOST_STEPS):
+        if until():
+            return world
         world.calm = step >= STORMY_STEPS
         if crashes and rng.random() < (0.1 if 0 < world.since_completed < 15 else 0.005):
             crashes -= 1

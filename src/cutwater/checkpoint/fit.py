@@ -13,7 +13,8 @@ from cutwater.errors import RestoreError
 
 Json = Any
 
-WATERMARKS = ("watermarks", "split_watermarks", "rested")
+DUE = "due"
+WATERMARKS = ("watermarks", "split_watermarks", "rested", "told", DUE)
 """How far time had come: kept so that a restore is as if nothing had happened, but nothing that anybody would miss."""
 
 _OPERATOR_STATES = {

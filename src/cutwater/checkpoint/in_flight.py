@@ -4,7 +4,7 @@ At equal parallelism nothing moves. Else keyed records go to the new owner of th
 they are, and what was on its way to everybody is taken from one old subtask, as broadcast state is.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -25,12 +25,15 @@ class EdgeShape:
 
     edge: InFlightEdge
     number: int
-    exchange: Exchange
     vertex: str
     """That it leads to."""
     parallelism: int
     """Of that."""
     senders: int
+
+    @property
+    def exchange(self) -> Exchange:
+        return Exchange(self.edge.exchange)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,21 @@ def in_flight_restore_from_json(value: Json) -> InFlightRestore:
     return InFlightRestore(**{**value, "table": stored_table_from_json(value["table"])})
 
 
+@dataclass(frozen=True, slots=True)
+class _StoredEdge:
+    """One edge of one old subtask, whose rows are in its ``table``."""
+
+    edge: InFlightEdge
+    stored: int
+    index: int
+    """Of the subtask."""
+    receivers: int
+    senders: int
+    table: StoredTable
+    way: EdgeShape | None
+    """The same edge in the program that restores."""
+
+
 def plan_in_flight(
     checkpoint: CompletedCheckpoint,
     edges: Sequence[EdgeShape],
@@ -62,58 +80,103 @@ def plan_in_flight(
     allow_non_restored_state: bool,
 ) -> dict[SubtaskId, list[InFlightRestore]]:
     """What each subtask replays before it takes new input. Raises RestoreError for rows that have no way into the program."""
-    by_name = {shape.edge.name: shape for shape in reversed(edges)}
-    parallelism = {vertex.vertex: vertex.parallelism for vertex in checkpoint.graph}
-    senders = {uid: vertex.parallelism for vertex in checkpoint.graph for uid in vertex.uids}
     plan: dict[SubtaskId, list[InFlightRestore]] = {}
-    for record in checkpoint.subtasks:
-        rows = record.snapshot.in_flight
-        for stored, edge in enumerate(() if rows is None else rows.edges):
-            assert rows is not None
-            shape = by_name.get(edge.name)
-            if shape is None:
-                if not allow_non_restored_state:
-                    raise _no_such_edge(checkpoint, edge.name, by_name)
-                continue
-            _check_schema(checkpoint, edge, shape)
-            old = parallelism[record.snapshot.vertex]
-            same_senders = old == shape.parallelism and senders[edge.name.source] == shape.senders
-            narrowed = old != shape.parallelism and shape.exchange is Exchange.KEY_GROUP
-            for index in _receivers(shape, record.snapshot.index, old, max_parallelism):
-                restore = InFlightRestore(rows.table, stored, shape.number, same_senders, narrowed)
-                plan.setdefault(SubtaskId(shape.vertex, index), []).append(restore)
+    for old in _stored_edges(checkpoint, edges):
+        shape = old.way
+        if shape is None:
+            if not allow_non_restored_state:
+                raise _no_such_edge(checkpoint, old.edge.name, edges)
+            continue
+        _check_schema(checkpoint, old.edge, shape)
+        _check_exchange(checkpoint, old.edge, shape)
+        stays = old.receivers == shape.parallelism and not _is_keyed_anew(old.edge, shape)
+        same_senders = stays and old.senders == shape.senders
+        narrowed = not stays and shape.exchange is Exchange.KEY_GROUP
+        restore = InFlightRestore(old.table, old.stored, shape.number, same_senders, narrowed)
+        for index in (old.index,) if stays else _new_receivers(old, shape, max_parallelism):
+            plan.setdefault(SubtaskId(shape.vertex, index), []).append(restore)
     return plan
 
 
-def _receivers(shape: EdgeShape, index: int, old: int, max_parallelism: int) -> Sequence[int]:
-    """Who goes on with rows that were on their way to subtask ``index`` of ``old``."""
-    if old == shape.parallelism:
-        return (index,)
+def rows_without_way(checkpoint: CompletedCheckpoint, edges: Sequence[EdgeShape]) -> list[str]:
+    """What ``allow_non_restored_state`` drops, by the way it was on."""
+    return sorted({str(old.edge.name) for old in _stored_edges(checkpoint, edges) if old.way is None})
+
+
+def _stored_edges(checkpoint: CompletedCheckpoint, edges: Sequence[EdgeShape]) -> Iterator[_StoredEdge]:
+    """Two edges between the same ends, as of ``s.union(s.rebalance())``, are told apart by their order."""
+    ways: dict[EdgeName, list[EdgeShape]] = {}
+    for shape in edges:
+        ways.setdefault(shape.edge.name, []).append(shape)
+    parallelism = {uid: vertex.parallelism for vertex in checkpoint.graph for uid in vertex.uids}
+    for record in checkpoint.subtasks:
+        rows = record.snapshot.in_flight
+        if rows is None:
+            continue
+        names = [edge.name for edge in rows.edges]
+        for stored, edge in enumerate(rows.edges):
+            alike, before = ways.get(edge.name, []), names[:stored].count(edge.name)
+            yield _StoredEdge(
+                edge,
+                stored,
+                record.snapshot.index,
+                parallelism[edge.name.target],
+                parallelism[edge.name.source],
+                rows.table,
+                alike[before] if before < len(alike) else None,
+            )
+
+
+def _is_keyed_anew(stored: InFlightEdge, shape: EdgeShape) -> bool:
+    """Whether records belong to other subtasks now, though there may be as many: by a key, or by another one."""
+    return shape.exchange is Exchange.KEY_GROUP and (stored.exchange, stored.key) != (
+        shape.edge.exchange,
+        shape.edge.key,
+    )
+
+
+def _new_receivers(old: _StoredEdge, shape: EdgeShape, max_parallelism: int) -> Sequence[int]:
+    """Who goes on with the rows, where they cannot stay with the subtask of the same number."""
+    everybody = range(shape.parallelism)
     match shape.exchange:
         case Exchange.BROADCAST:
-            return range(shape.parallelism) if index == 0 else ()
+            # The old subtask that broadcast state is taken from too: exactly these are the rows that it had not applied.
+            return everybody if old.index == 0 else ()
+        case Exchange.KEY_GROUP if _is_keyed_anew(old.edge, shape):
+            return everybody
         case Exchange.KEY_GROUP:
-            owned = key_group_range(index, old, max_parallelism)
-            ranges = [key_group_range(each, shape.parallelism, max_parallelism) for each in range(shape.parallelism)]
+            owned = key_group_range(old.index, old.receivers, max_parallelism)
+            ranges = [key_group_range(each, shape.parallelism, max_parallelism) for each in everybody]
             return [each for each, own in enumerate(ranges) if own.first <= owned.last and own.last >= owned.first]
         case _:
-            return (index % shape.parallelism,)
+            return (old.index % shape.parallelism,)
+
+
+def _check_exchange(checkpoint: CompletedCheckpoint, stored: InFlightEdge, shape: EdgeShape) -> None:
+    """Copies for everybody cannot become records of one, nor the reverse."""
+    if Exchange.BROADCAST.value in (stored.exchange, shape.edge.exchange) and stored.exchange != shape.edge.exchange:
+        raise RestoreError(
+            f"Checkpoint {checkpoint.id} of job {checkpoint.job!r} holds rows that were on their way ({stored.name}) by "
+            f"{stored.exchange}, and in this program they go by {shape.edge.exchange}: some would be lost or processed several "
+            f"times. {_OLD_PROGRAM}"
+        )
+
+
+_OLD_PROGRAM = "Restore it with the old program, and let it take an aligned checkpoint: that holds no such rows."
 
 
 def _check_schema(checkpoint: CompletedCheckpoint, stored: InFlightEdge, shape: EdgeShape) -> None:
     if stored.schema != shape.edge.schema:
         raise RestoreError(
             f"Checkpoint {checkpoint.id} of job {checkpoint.job!r} holds rows that were on their way ({stored.name}) as\n"
-            f"{stored.schema}\nand this program sends there\n{shape.edge.schema}\n"
-            f"Restore it with the old program, and let it take an aligned checkpoint: that holds no such rows."
+            f"{stored.schema}\nand this program sends there\n{shape.edge.schema}\n{_OLD_PROGRAM}"
         )
 
 
-def _no_such_edge(
-    checkpoint: CompletedCheckpoint, missing: EdgeName, known: Mapping[EdgeName, EdgeShape]
-) -> RestoreError:
+def _no_such_edge(checkpoint: CompletedCheckpoint, missing: EdgeName, known: Sequence[EdgeShape]) -> RestoreError:
+    ways = ", ".join(str(shape.edge.name) for shape in known)
     return RestoreError(
         f"Checkpoint {checkpoint.id} of job {checkpoint.job!r} holds rows that were on their way ({missing}), and this program "
-        f"has no such way. It has: {', '.join(map(str, known)) or 'none'}.\nKeep the uids at both ends, and their "
+        f"has no such way, or not as often. It has: {ways or 'none'}.\nKeep the uids at both ends, and their "
         f"parallelism if one runs inside the other's subtasks now; or drop the rows with allow_non_restored_state=True."
     )

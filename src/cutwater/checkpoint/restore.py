@@ -7,10 +7,13 @@ with optional keys, and each says how it moves when the parallelism changes:
     committables     list                     those of old subtask i go to subtask i % parallelism
     list_state       list                     dealt out anew, one after the other
     union_state      list                     everything to everybody
-    broadcast_state  anything                 one copy to everybody
-    watermarks       list                     everything to everybody
+    broadcast_state  anything                 that of old subtask 0 to everybody: rows that it had not applied follow
+                                              (``in_flight``)
+    watermarks       list                     everything to everybody, or nothing if a subtask knew of no time yet
     split_watermarks list                     everything to everybody
     rested           list                     everything to everybody
+    told             [[first, last, time]]    by key groups, with those of subtasks that were further than the slowest
+    due              list                     dropped: time comes there again
     own              anything                 belongs to the subtask itself: kept at equal parallelism, else dropped
 
 At equal parallelism nothing moves but ``union_state``: what a function declares so is for everybody after every restore.
@@ -24,6 +27,7 @@ from typing import Any
 
 from cutwater.checkpoint.completed import CompletedCheckpoint, VertexShape
 from cutwater.checkpoint.fit import (
+    DUE,
     WATERMARKS,
     DeclaredStates,
     StoredUid,
@@ -40,8 +44,9 @@ from cutwater.state.stored import StoredTable, stored_table_from_json
 Json = Any
 
 _UNION = "union_state"
-_TO_EVERYBODY = (_UNION, *WATERMARKS)
-_KEYS = frozenset(("splits", "committables", "list_state", "broadcast_state", "own", *_TO_EVERYBODY))
+_WATERMARKS = "watermarks"
+_TO_EVERYBODY = (_UNION, *(key for key in WATERMARKS if key != DUE))
+_KEYS = frozenset(("splits", "committables", "list_state", "broadcast_state", "own", DUE, *_TO_EVERYBODY))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +133,7 @@ def _deal(
         inlines = _kept_inline(stored)
         tables = [by_index[index].tables if index in by_index else () for index in range(shape.parallelism)]
     else:
-        inlines = _deal_inline(checkpoint, stored, shape.parallelism)
+        inlines = _deal_inline(checkpoint, stored, shape.parallelism, max_parallelism)
         tables = _deal_tables(checkpoint, stored, shape.parallelism, max_parallelism)
     return [OperatorRestore(stored.uid, *each, whole) for each in zip(inlines, tables, strict=True)]
 
@@ -159,7 +164,9 @@ def _deal_tables(
     ]
 
 
-def _deal_inline(checkpoint: CompletedCheckpoint, stored: StoredUid, parallelism: int) -> list[tuple[Json, ...]]:
+def _deal_inline(
+    checkpoint: CompletedCheckpoint, stored: StoredUid, parallelism: int, max_parallelism: int
+) -> list[tuple[Json, ...]]:
     inlines = stored.inlines()
     if not inlines:
         return [()] * parallelism
@@ -188,11 +195,35 @@ def _deal_inline(checkpoint: CompletedCheckpoint, stored: StoredUid, parallelism
     for key in present.intersection(_TO_EVERYBODY):
         for own in new:
             own[key] = _in_order(inlines, key)
-    if "broadcast_state" in present:
-        copy = next(inline["broadcast_state"] for _, inline in inlines if "broadcast_state" in inline)
+    if _WATERMARKS in present:
+        ahead = _ahead(stored, max_parallelism)
+        for index, own in enumerate(new):
+            groups = key_group_range(index, parallelism, max_parallelism)
+            own["told"] = [entry for entry in ahead if entry[0] <= groups.last and entry[1] >= groups.first]
+            if not _all_know_time(stored):
+                own[_WATERMARKS] = []
+    if (first := dict(inlines).get(0)) is not None and "broadcast_state" in first:
         for own in new:
-            own["broadcast_state"] = copy
+            own["broadcast_state"] = first["broadcast_state"]
     return [(own,) for own in new]
+
+
+def _all_know_time(stored: StoredUid) -> bool:
+    """The slowest of the old subtasks counts. One that knew of no time is the slowest: rows that an unaligned checkpoint
+    overtook on their way to it may be older than the time of all others, and none of them is late."""
+    return sum(bool(inline.get(_WATERMARKS)) for _, inline in stored.inlines()) == stored.parallelism
+
+
+def _ahead(stored: StoredUid, max_parallelism: int) -> list[Json]:
+    """For the key groups of old subtasks that were further than the slowest: how far."""
+    times = {index: max(inline[_WATERMARKS]) for index, inline in stored.inlines() if inline.get(_WATERMARKS)}
+    slowest = min(times.values()) if _all_know_time(stored) else None
+    ahead = _in_order(stored.inlines(), "told")
+    for index, time in times.items():
+        if time != slowest:
+            groups = key_group_range(index, stored.parallelism, max_parallelism)
+            ahead.append([groups.first, groups.last, time])
+    return ahead
 
 
 def _in_order(inlines: Sequence[tuple[int, Json]], key: str) -> list[Json]:

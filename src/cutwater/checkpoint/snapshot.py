@@ -31,10 +31,12 @@ class EdgeName:
 
 @dataclass(frozen=True, slots=True)
 class InFlightEdge:
-    """``schema``: of its records, as pyarrow prints it."""
+    """``schema``: of its records, as pyarrow prints it. ``exchange`` and ``key``: how they found their receiving subtask."""
 
     name: EdgeName
     schema: str
+    exchange: str
+    key: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,10 @@ class SubtaskSnapshot:
 
 
 def in_flight_from_json(value: Json) -> StoredInFlight:
-    edges = tuple(InFlightEdge(EdgeName(**each["name"]), each["schema"]) for each in value["edges"])
+    edges = tuple(
+        InFlightEdge(EdgeName(**each["name"]), each["schema"], each["exchange"], tuple(each["key"]))
+        for each in value["edges"]
+    )
     return StoredInFlight(edges, stored_table_from_json(value["table"]))
 
 

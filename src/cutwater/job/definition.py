@@ -71,7 +71,6 @@ class JobDefinition:
             EdgeShape(
                 self._in_flight_edge(number),
                 number,
-                edge.exchange,
                 edge.target_vertex,
                 self.plan.vertex(edge.target_vertex).parallelism,
                 self.plan.vertex(edge.source_vertex).parallelism,
@@ -84,6 +83,8 @@ class JobDefinition:
         return InFlightEdge(
             EdgeName(edge.source, edge.tag, edge.target, edge.port),
             self.schemas[number].to_string(show_field_metadata=False, show_schema_metadata=False),
+            edge.exchange.value,
+            edge.key,
         )
 
     def declared_states(self) -> dict[str, DeclaredStates]:

@@ -15,7 +15,12 @@ from cutwater.checkpoint.fit import (
     sources_without_operator,
     state_of_others,
 )
-from cutwater.checkpoint.in_flight import InFlightRestore, in_flight_restore_from_json, plan_in_flight
+from cutwater.checkpoint.in_flight import (
+    InFlightRestore,
+    in_flight_restore_from_json,
+    plan_in_flight,
+    rows_without_way,
+)
 from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.reservations import Reservations, ReservedSource
 from cutwater.checkpoint.restore import SubtaskRestore, plan_restore, subtask_restore_from_json
@@ -160,7 +165,11 @@ def deploy_restored(
     dropped = _dropped(non_restored_state(checkpoint, shapes, declared))
     when = f"when checkpoint {checkpoint.id} was taken"
     changed = _changed_sources(definition, owners_by_uid(checkpoint.graph), when, known)
-    notes = [*dropped, *changed]
+    unsent = [
+        f"not restored: rows that were on their way ({way})"
+        for way in rows_without_way(checkpoint, definition.edge_shapes())
+    ]
+    notes = [*dropped, *unsent, *changed]
     return Deployment(storage, restores, in_flight, splits, visible, notes, resumed)
 
 

@@ -14,6 +14,7 @@ from cutwater.operators.keyed_state import KeyedStateOperator, key_schema
 from cutwater.operators.late_records import in_time
 from cutwater.operators.operator import Collector, Json, OperatorContext
 from cutwater.operators.stored_watermark import restored_due, restored_watermark, stored_watermark
+from cutwater.operators.told_before import ToldBefore
 from cutwater.operators.window_ends import WindowEnds
 from cutwater.operators.window_panes import is_over
 from cutwater.operators.window_results import LATE
@@ -69,6 +70,7 @@ class GridWindows(KeyedStateOperator, Generic[C]):
         self._early = EarlyResults(self._every, self._nothing_changed)
         self._ends.reached = restored_watermark(ctx)
         self._resumed = restored_due(ctx)
+        self._told_before = ToldBefore(ctx, self._keys)
         for slot in self._slots():
             self._ends.expect_ends(self._ends_of_slot(slot))
         self._early.note_all(self._ends.open_ones(), ctx.now())
@@ -123,7 +125,8 @@ class GridWindows(KeyedStateOperator, Generic[C]):
             return batch, np.full(batch.num_rows, max(self._now(), self._ends.reached + 1), np.int64)
         times = self._time.of(batch, self.where)
         windows = self._ends.windows
-        late = is_over(windows, self._ends.lateness, windows.panes_of_times(times), self._ends.reached)
+        reached = self._told_before.time_of(batch, self._ends.reached)
+        late = is_over(windows, self._ends.lateness, windows.panes_of_times(times), reached)
         return in_time(batch, times, late, lambda rows: out.emit_side(LATE, rows))
 
     def on_watermark(self, watermark: Milliseconds, out: Collector) -> Iterator[None]:
@@ -171,4 +174,9 @@ class GridWindows(KeyedStateOperator, Generic[C]):
             yield from self._drop(slot)
 
     def _inline(self) -> Json:
-        return stored_watermark(self._ends.reached, self._ends.due_until)
+        reached = self._ends.reached
+        return {**stored_watermark(reached, self._ends.due_until), **self._told_before.stored(reached)}
+
+    def _some_told(self, end: Milliseconds) -> bool:
+        """Whether ``_told_before`` has to be asked of each key."""
+        return self._told_before.any_of(end) and not self._ends.lateness

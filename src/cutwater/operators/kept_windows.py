@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from itertools import islice
+from itertools import compress, islice
 from typing import Any
 
 import numpy as np
@@ -121,7 +121,7 @@ class KeptWindows(GridWindows[ChangedValues]):
     ) -> Iterator[None]:
         slots = [slot for slot in self._slots_of_window(end) if slot in self._keys_of]
         every = changed if changed is not None else dict.fromkeys(key for slot in slots for key in self._keys_of[slot])
-        keys = iter(every)
+        keys = self._to_tell(every, end)
         mark = early if self._every is not None else None
         while step := list(islice(keys, KEYS_A_STEP)):
             told = []
@@ -132,6 +132,16 @@ class KeptWindows(GridWindows[ChangedValues]):
                 told.append(Told(key, KeyWindow(end - self._ends.windows.size, end, content)))
             tell(self.content, told, self._schema, out, mark)
             yield
+
+    def _to_tell(self, every: Iterable[Any], end: Milliseconds) -> Iterator[Any]:
+        keys = list(every) if self._some_told(end) else []
+        if not keys:
+            return iter(every)
+        columns = [keys] if len(self._keys) == 1 else [list(column) for column in zip(*keys, strict=True)]
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, self._key_schema, strict=True)]
+        return compress(
+            keys, self._told_before.untold(pa.RecordBatch.from_arrays(arrays, schema=self._key_schema), end)
+        )
 
     def _drop(self, slot: int) -> Iterator[None]:
         for number, key in enumerate(self._keys_of.pop(slot), 1):

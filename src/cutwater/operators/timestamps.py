@@ -44,6 +44,8 @@ class WithTimestamps(Operator):
                 choose = min if split == ALL_INPUT else max
                 self._latest[split] = choose(time, self._latest.get(split, time))
         if not ctx.behind_source:
+            # Also in the snapshot when there was no record yet: then this is the slowest.
+            self._latest.setdefault(ALL_INPUT, MIN_WATERMARK)
             self._add(ALL_INPUT)
 
     def on_splits(self, open_splits: Collection[str], out: Collector) -> None:

@@ -16,6 +16,7 @@ from cutwater.operators.keyed_state import KeyedStateOperator
 from cutwater.operators.late_records import in_time
 from cutwater.operators.operator import Collector, Json, OperatorContext
 from cutwater.operators.stored_watermark import restored_due, restored_watermark, stored_watermark
+from cutwater.operators.told_before import ToldBefore
 from cutwater.operators.window_ends import WindowEnds
 from cutwater.operators.window_panes import PANE, is_over, with_pane
 from cutwater.operators.window_results import LATE, WINDOW_START, of_window, windowed
@@ -72,6 +73,7 @@ class WindowAggregate(KeyedStateOperator):
         self._table: PaneTable = self.store.panes(TABLE, self._key_schema, WINDOW_START, columns)
         self._ends.reached = restored_watermark(ctx)
         self._resumed = restored_due(ctx)
+        self._told_before = ToldBefore(ctx, self._keys)
         for pane in self._table.panes():
             self._ends.expect(pane)
         self._early = EarlyResults(self._every, self._nothing_changed)
@@ -124,6 +126,8 @@ class WindowAggregate(KeyedStateOperator):
         """The window that ends there; with ``changed`` only those keys."""
         for batch in self._table.read(self._windows.panes_of_window(end)):
             wanted = batch if changed is None else batch.filter(pa.array(changed.among([self._keys_of(batch)])[0]))
+            if self._told_before.any_of(end) and not self._ends.lateness:
+                wanted = wanted.filter(pa.array(self._told_before.untold(wanted, end)))
             if wanted.num_rows:
                 out.emit(self._told(wanted, end, early=early))
             yield
@@ -138,7 +142,8 @@ class WindowAggregate(KeyedStateOperator):
         return pa.RecordBatch.from_arrays([*keys, *window, *results], schema=self._schema)
 
     def _inline(self) -> Json:
-        return stored_watermark(self._ends.reached, self._ends.due_until)
+        reached = self._ends.reached
+        return {**stored_watermark(reached, self._ends.due_until), **self._told_before.stored(reached)}
 
 
 class EventTimeWindows(WindowAggregate):
@@ -186,7 +191,8 @@ class EventTimeWindows(WindowAggregate):
     def _in_time(self, batch: pa.RecordBatch, out: Collector) -> pa.RecordBatch:
         """The records that are not late, as partial rows."""
         panes = self._windows.panes_of_times(self._time.of(batch, self.where))
-        late = is_over(self._windows, self._ends.lateness, panes, self._ends.reached)
+        reached = self._told_before.time_of(batch, self._ends.reached)
+        late = is_over(self._windows, self._ends.lateness, panes, reached)
         found = in_time(batch, panes, late, lambda rows: out.emit_side(LATE, rows))
         return self._raw_plan.partial_rows(with_pane(*found))
 

@@ -25,8 +25,10 @@ def with_pane(batch: pa.RecordBatch, panes: Times) -> pa.RecordBatch:
     return batch.append_column(pa.field(PANE, pa.int64()), pa.array(panes))
 
 
-def is_over(windows: Windows, lateness: Milliseconds, panes: Times, time: Milliseconds) -> npt.NDArray[np.bool_]:
-    """Whether all windows of each pane were over, and done with, when the watermark had come to ``time``."""
+def is_over(
+    windows: Windows, lateness: Milliseconds, panes: Times, time: Times | Milliseconds
+) -> npt.NDArray[np.bool_]:
+    """Whether all windows of each pane were over, and done with, when the watermark had come to ``time`` (of each, or of all)."""
     over: npt.NDArray[np.bool_] = windows.last_ends(panes) - 1 + lateness <= time
     return over
 

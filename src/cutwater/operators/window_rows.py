@@ -74,7 +74,7 @@ class WindowRows(GridWindows[ChangedKeys]):
         self, end: Milliseconds, out: Collector, changed: ChangedKeys | None, *, early: bool = False
     ) -> Iterator[None]:
         mark = early if self._every is not None else None
-        for part in self._by_key(self._ends.windows.panes_of_window(end), changed):
+        for part in self._by_key(end, changed):
             if part is not None:
                 results = self._results_of(part, end, out)
                 if results.num_rows:
@@ -82,9 +82,10 @@ class WindowRows(GridWindows[ChangedKeys]):
                     out.emit(with_window(results, self.where_ends_stand, window, self._schema))
             yield
 
-    def _by_key(self, panes: Iterable[int], changed: ChangedKeys | None) -> Iterator[KeyedRows | None]:
-        """All rows, in parts of whole keys; None between two steps towards them."""
-        batches = [batch for batch in self._table.read(panes) if batch.num_rows]
+    def _by_key(self, end: Milliseconds, changed: ChangedKeys | None) -> Iterator[KeyedRows | None]:
+        """All rows of the window, in parts of whole keys; None between two steps towards them."""
+        batches = [self._to_tell(batch, end) for batch in self._table.read(self._ends.windows.panes_of_window(end))]
+        batches = [batch for batch in batches if batch.num_rows]
         if not batches:
             return
         keys = [batch.select(list(self._keys)) for batch in batches]
@@ -106,6 +107,9 @@ class WindowRows(GridWindows[ChangedKeys]):
             rows = whole.take(order[begin:stop]).combine_chunks().to_batches()[0]
             own = starts[np.searchsorted(starts, begin) : np.searchsorted(starts, stop)] - begin
             yield KeyedRows(rows, np.append(own, stop - begin))
+
+    def _to_tell(self, batch: pa.RecordBatch, end: Milliseconds) -> pa.RecordBatch:
+        return batch.filter(pa.array(self._told_before.untold(batch, end))) if self._some_told(end) else batch
 
     @property
     @abstractmethod

@@ -90,6 +90,29 @@ def test_that_one_subtask_rested_is_known_to_all_at_another_parallelism() -> Non
     assert inline(restored(checkpoint, "u", 3), "rested") == [[True]] * 3
 
 
+def test_time_is_that_of_the_slowest_and_a_subtask_that_knew_of_none_is_the_slowest() -> None:
+    known = stored("u", {"watermarks": [5]}, {"watermarks": [9]})
+    assert inline(restored(known, "u", 3), "watermarks") == [[5, 9]] * 3
+    for unknown in ({"watermarks": []}, {}, None):
+        checkpoint = stored("u", {"watermarks": [5]}, unknown)
+        assert inline(restored(checkpoint, "u", 3), "watermarks") == [[]] * 3
+
+
+def test_key_groups_of_subtasks_that_were_further_are_known_with_their_time() -> None:
+    """Of 128: what their subtask had told must not be told again where time goes on from the slowest."""
+    uneven = stored("u", {"watermarks": [5]}, {"watermarks": [9]})
+    assert inline(restored(uneven, "u", 4), "told") == [[], [], [[64, 127, 9]], [[64, 127, 9]]]
+    assert inline(restored(stored("u", {"watermarks": [5]}, {"watermarks": [5]}), "u", 4), "told") == [[]] * 4
+    unknown = stored("u", {"watermarks": []}, {"watermarks": [9], "told": [[120, 127, 11]]})
+    assert inline(restored(unknown, "u", 4), "told") == [[], [], [[64, 127, 9]], [[120, 127, 11], [64, 127, 9]]]
+
+
+def test_broadcast_state_is_that_of_the_subtask_whose_rows_in_flight_follow_it() -> None:
+    """The other had applied more: what it had applied is still on its way to the first, and would be applied twice."""
+    checkpoint = stored("op", {"broadcast_state": {"r": []}}, {"broadcast_state": {"r": [["a", 1]]}})
+    assert inline(restored(checkpoint, "op", 3), "broadcast_state") == [{"r": []}] * 3
+
+
 def test_union_state_goes_to_everybody_at_equal_parallelism_too() -> None:
     """Rule 35. All else stays where it was."""
     checkpoint = stored("u", {"list_state": [1], "union_state": [10]}, None, {"list_state": [3], "union_state": [30]})
