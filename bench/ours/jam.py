@@ -142,6 +142,9 @@ def is_jammed(job: cw.Job, shape: Shape, limits: FlowLimits) -> bool:
 
 
 def take(job: cw.Job, count: int, pause: float) -> Taken:
+    """``count`` of them count; one before them warms up."""
+    job.trigger_checkpoint()
+    time.sleep(pause)
     taken, inboxes = [], []
     for _ in range(count):
         taken.append(job.trigger_checkpoint())

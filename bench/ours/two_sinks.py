@@ -28,7 +28,7 @@ ROW_BYTES = 4096
 
 class Slow(cw.Process):
     def process(self, row: Any, ctx: Any) -> Iterator[Any]:
-        time.sleep(0.005)
+        time.sleep(0.002)
         yield row
 
 
@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=50_000, help="records a second of the fast source")
     parser.add_argument("--warm-up", type=float, default=10, help="seconds in which the slow path fills")
     parser.add_argument("--window", type=float, default=4)
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=3)
     wanted = parser.parse_args()
     fields: dict[str, float] = {}
     with Meter() as meter, session() as spark:
