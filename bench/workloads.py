@@ -331,4 +331,104 @@ W6 = Workload(
     ),
 )
 
-WORKLOADS = {workload.id: workload for workload in (W1, W1_ROCKSDB, W2, W3, W4, W4_INCREMENTAL, PAUSE, W5, W6)}
+_QUICK_JAM = ("--count", "3", "--slow-count", "1")
+
+JAM = Workload(
+    "jam",
+    "three keyed steps before a sink that takes 1 ms a record, sources at full speed, 10 MB of state: checkpoints in a jam",
+    (
+        Contestant(
+            "Cutwater",
+            "ours",
+            ("bench.ours.jam",),
+            (*_QUICK_JAM, "--no-depths"),
+            "aligned, aligned with a timeout and unaligned, one job each; then five steps and two",
+        ),
+    ),
+    (
+        Figure("unaligned, until every barrier is there", "ms", ("barriers_ms",), Better.LOWER, Bound(300), Bound(100)),
+        Figure("aligned is so many times that", "times", ("aligned_times",), Better.HIGHER, Bound(20), Bound(50)),
+        Figure("unaligned, the whole checkpoint", "ms", ("e2e_ms",), Better.LOWER, Bound(1000), Bound(500)),
+        Figure(
+            "five steps against two, as many bytes on their way",
+            "%",
+            ("depth_percent",),
+            Better.LOWER,
+            Bound(50.0),
+            Bound(25.0),
+        ),
+        Figure(
+            "growth of the inboxes over twelve checkpoints",
+            "%",
+            ("inbox_growth_percent",),
+            Better.LOWER,
+            Bound(25.0),
+            Bound(10.0),
+        ),
+    ),
+)
+
+_FLINK_JAM = (
+    FLINK,
+    "jam",
+    "--slow",
+    "120",
+    "--keys",
+    "850",
+    "--ckpt",
+    "3s",
+    "--pause",
+    "1 s",
+    "--seconds",
+    "75",
+    "--skip",
+    "30",
+)
+
+JAM_PEER = Workload(
+    "jam-peer",
+    "the same jam with a sink that burns its millisecond, beside Flink with as much state",
+    (
+        Contestant(
+            "Cutwater, unaligned",
+            "ours",
+            ("bench.ours.jam", "--sink", "burn", "--modes", "unaligned", "--no-depths"),
+            _QUICK_JAM,
+        ),
+        Contestant(
+            "Flink SQL, heap, unaligned", "flink", (*_FLINK_JAM, "--unaligned"), ("--seconds", "30", "--skip", "15")
+        ),
+        Contestant("Flink SQL, heap, aligned", "flink", _FLINK_JAM, ("--seconds", "30", "--skip", "15")),
+    ),
+    (
+        Figure("the whole checkpoint", "ms", ("e2e_ms",), Better.LOWER, TimesBestPeer(1), TimesBestPeer(2)),
+        Figure(
+            "until every barrier is there", "ms", ("barriers_ms",), Better.LOWER, TimesBestPeer(1), TimesBestPeer(2)
+        ),
+    ),
+)
+
+TWO_SINKS = Workload(
+    "two-sinks",
+    "two sources, one of them slow, an operator that both share, two sinks: what a checkpoint takes from the fast path",
+    (
+        Contestant(
+            "Cutwater",
+            "ours",
+            ("bench.ours.two_sinks",),
+            ("--pairs", "1"),
+            "aligned and unaligned, one job each",
+        ),
+    ),
+    (
+        Figure("unaligned, hole in the fast output", "ms", ("hole_ms",), Better.LOWER, Bound(500), Bound(100)),
+        Figure(
+            "aligned, hole in the fast output", "times that", ("aligned_times",), Better.HIGHER, Bound(5), Bound(20)
+        ),
+    ),
+)
+
+WORKLOADS = {
+    workload.id: workload
+    for workload in (W1, W1_ROCKSDB, W2, W3, W4, W4_INCREMENTAL, PAUSE, W5, W6, JAM, JAM_PEER, TWO_SINKS)
+}

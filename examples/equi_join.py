@@ -31,7 +31,8 @@ INPUT2 = ([1, 2, 9, 7], [5])
 def pipeline(env):
     """In production the inputs would be topics or files; here a script stands for each."""
     first, second = (env.read(cw.from_rows([], "number long"), uid=uid) for uid in ("input1", "input2"))
-    first.key_by("number").join(second.key_by("number")).uid("join").collect("output")
+    joined = first.key_by("number").join(second.key_by("number")).uid("join")
+    joined.rebalance().collect("output")  # in subtasks of its own: there is a way between
 
 
 def run_and_fail(seed, parallelism=1, *, unaligned=False):

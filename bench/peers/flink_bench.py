@@ -33,7 +33,7 @@ def free_port():
 
 
 def rest(port, path):
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as r:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as r:
         return json.load(r)
 
 
@@ -318,6 +318,35 @@ def w3_ds(a):
 
 
 # ---------------------------------------------------------------- W4 checkpoint duration
+def ck_details(port, job, h):
+    """Of one checkpoint: whole duration, bytes of state, bytes stored, then the slowest subtask's synchronous and asynchronous
+    part, alignment and start delay, the bytes in flight, and until the last barrier had arrived everywhere."""
+    d = rest(port, f"/jobs/{job}/checkpoints/details/{h['id']}")
+    sync = asy = align = start = barriers = 0
+    for vid in d["tasks"]:
+        s = rest(port, f"/jobs/{job}/checkpoints/details/{h['id']}/subtasks/{vid}")
+        for st in s["subtasks"]:
+            if st["status"] != "completed":
+                continue
+            sync = max(sync, st["checkpoint"]["sync"])
+            asy = max(asy, st["checkpoint"]["async"])
+            align = max(align, st["alignment"]["duration"])
+            start = max(start, st["start_delay"])
+            barriers = max(barriers, st["start_delay"] + st["alignment"]["duration"])
+    persisted = h.get("persisted_data", 0)
+    return (
+        h["end_to_end_duration"],
+        h["state_size"],
+        h["checkpointed_size"],
+        sync,
+        asy,
+        align,
+        start,
+        persisted,
+        barriers,
+    )
+
+
 def w4(a):
     """1M keys x ~100 B of aggregate state; unbounded datagen at a fixed rate (or, with
     --slow, as fast as a CPU-burning projection behind the aggregate lets it)."""
@@ -350,7 +379,6 @@ def w4(a):
         jc = r.get_job_client()
         t0 = time.time()
         best = None
-        samples = []
         while time.time() - t0 < a.seconds:
             time.sleep(0.25)
             try:
@@ -365,30 +393,7 @@ def w4(a):
         done = [
             h for h in ck["history"] if h["status"] == "COMPLETED" and h["trigger_timestamp"] / 1000.0 >= t0 + a.skip
         ]
-        for h in done:
-            d = rest(port, f"/jobs/{job}/checkpoints/details/{h['id']}")
-            sync = asy = align = start = 0
-            for vid in d["tasks"]:
-                s = rest(port, f"/jobs/{job}/checkpoints/details/{h['id']}/subtasks/{vid}")
-                for st in s["subtasks"]:
-                    if st["status"] != "completed":
-                        continue
-                    sync = max(sync, st["checkpoint"]["sync"])
-                    asy = max(asy, st["checkpoint"]["async"])
-                    align = max(align, st["alignment"]["duration"])
-                    start = max(start, st["start_delay"])
-            samples.append(
-                (
-                    h["end_to_end_duration"],
-                    h["state_size"],
-                    h["checkpointed_size"],
-                    sync,
-                    asy,
-                    align,
-                    start,
-                    h.get("persisted_data", 0),
-                )
-            )
+        samples = [ck_details(port, job, h) for h in done]
         jc.cancel().result()
         name = (
             f"{a.backend}{' incremental' if a.incremental else ' full'}"
@@ -425,6 +430,64 @@ def w4(a):
             persisted_inflight_mb=med(col(7)) / 1e6,
             records_read=max(recs),
             rec_per_s=int(max(recs) / a.seconds),
+        )
+
+
+# ---------------------------------------------------------------- a jammed pipeline
+def jam(a):
+    """Three keyed steps (running aggregates that keep the largest text of each key and pass every record on), then a
+    projection that burns about a millisecond a record: SQL has nothing that sleeps. `--keys` of each step, texts of `--text`
+    letters; sources at full speed. How long the projection takes is measured by the records that pass."""
+    with scratch() as tmp:
+        port = free_port()
+        extra = {
+            "execution.checkpointing.unaligned.enabled": "true" if a.unaligned else "false",
+            "execution.checkpointing.timeout": "5 min",
+            "execution.checkpointing.min-pause": a.pause,
+            "execution.checkpointing.num-retained": "1",
+            "web.refresh-interval": "500",
+            "web.checkpoints.history": "100",
+        }
+        _, t = envs(make_conf(a, tmp, port, extra))
+        t.execute_sql("""CREATE TABLE src (v BIGINT, pt AS PROCTIME()) WITH ('connector'='datagen',
+            'rows-per-second'='100000000', 'fields.v.min'='0','fields.v.max'='1000000000')""")
+        t.execute_sql("CREATE TABLE dst (v BIGINT, h STRING) WITH ('connector'='blackhole')")
+        sel = f"SELECT v, pt, LPAD(CAST(v AS STRING), {a.text}, 'x') AS m FROM src"
+        for step in range(a.steps):
+            sel = f"""SELECT v, pt, MAX(m) OVER (PARTITION BY MOD(v + {step}, {a.keys}) ORDER BY pt
+                      ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS m FROM ({sel})"""
+        jc = t.execute_sql(f"INSERT INTO dst SELECT v, SHA512(REPEAT(m, {a.slow})) FROM ({sel})").get_job_client()
+        t0 = time.time()
+        while time.time() - t0 < a.seconds:
+            time.sleep(0.5)
+        job = rest(port, "/jobs")["jobs"][0]["id"]
+        ck = rest(port, f"/jobs/{job}/checkpoints")
+        done = [
+            h for h in ck["history"] if h["status"] == "COMPLETED" and h["trigger_timestamp"] / 1000.0 >= t0 + a.skip
+        ]
+        samples = [ck_details(port, job, h) for h in done]
+        rest(port, f"/jobs/{job}")  # asking makes it gather the metrics, for later questions
+        time.sleep(2)
+        asked_at, last = time.time(), rest(port, f"/jobs/{job}")["vertices"][-1]
+        jc.cancel().result()
+        if not samples:
+            raise SystemExit(f"no checkpoint completed: {ck['counts']}")
+        col = list(zip(*samples, strict=True))
+        emit(
+            "jam",
+            "flink-2.3.0",
+            f"{a.backend} {'unaligned' if a.unaligned else 'aligned'} steps={a.steps} slow={a.slow} text={a.text}",
+            completed=len(samples),
+            e2e_ms=med(col[0]),
+            e2e_max_ms=max(col[0]),
+            state_mb=med(col[1]) / 1e6,
+            sync_ms=med(col[3]),
+            async_ms=med(col[4]),
+            align_ms=med(col[5]),
+            start_delay_ms=med(col[6]),
+            in_flight_mb=med(col[7]) / 1e6,
+            barriers_ms=med(col[8]),
+            sink_ms_per_rec=a.par * (asked_at - t0) * 1e3 / max(1, last["metrics"]["read-records"]),
         )
 
 
@@ -499,7 +562,7 @@ def w6(a):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__)
-    p.add_argument("cmd", choices=["w1-sql", "w1-src", "w1-ds", "w2-sql", "w3-ds", "w4", "w6"])
+    p.add_argument("cmd", choices=["w1-sql", "w1-src", "w1-ds", "w2-sql", "w3-ds", "w4", "jam", "w6"])
     p.add_argument("--n", type=int, default=20_000_000)
     p.add_argument("--par", type=int, default=2)
     p.add_argument("--backend", default="hashmap", choices=["hashmap", "rocksdb", "forst"])
@@ -531,6 +594,8 @@ def main():
     p.add_argument("--skip", type=float, default=20)
     p.add_argument("--slow", type=int, default=0)
     p.add_argument("--pause", default="0 s")
+    p.add_argument("--steps", type=int, default=3)
+    p.add_argument("--text", type=int, default=4096)
     p.add_argument(
         "--one-in", type=int, default=1, help="w4: before --skip ends, records begin to come to one in so many keys"
     )
@@ -538,7 +603,16 @@ def main():
     p.add_argument("--buffer-timeout", default="100 ms")
     a = p.parse_args()
     a.rate = a.rate or (10_000 if a.cmd == "w6" else 300_000)
-    {"w1-sql": w1_sql, "w1-src": w1_src, "w1-ds": w1_ds, "w2-sql": w2_sql, "w3-ds": w3_ds, "w4": w4, "w6": w6}[a.cmd](a)
+    {
+        "w1-sql": w1_sql,
+        "w1-src": w1_src,
+        "w1-ds": w1_ds,
+        "w2-sql": w2_sql,
+        "w3-ds": w3_ds,
+        "w4": w4,
+        "jam": jam,
+        "w6": w6,
+    }[a.cmd](a)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import re
 import subprocess
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +130,17 @@ def test_the_pipeline_of_state_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     told = cw.testing.run(latest, {"visits": [("ann", page) for page in "abcd"]})["out"]
     assert tuple(told[-1]) == ("ann", ["b", "c", "d"], 4)
+
+
+def test_the_settings_of_aligned_and_unaligned_are_accepted() -> None:
+    page = (ROOT / "docs" / "unaligned-checkpoints.md").read_text()
+    chosen = []
+    for written in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        env = cw.Environment()
+        exec(compile(written, "settings.py", "exec"), {"env": env})
+        assert env.checkpointing is not None
+        chosen.append((env.checkpointing.unaligned, env.checkpointing.aligned_timeout))
+    assert chosen == [(False, None), (True, None), (True, timedelta(seconds=2))]
 
 
 def test_the_pipeline_of_joins_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

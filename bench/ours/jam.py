@@ -1,0 +1,252 @@
+"""A jammed pipeline: keyed steps one behind the other, a sink that takes a millisecond a record, sources at full speed.
+
+How long checkpoints take, cut aligned, aligned with a timeout, and unaligned, one job each in one session: until the last barrier
+has arrived everywhere, and as a whole. Then unaligned with two steps and with five, the bytes on their way made equal; and
+how many bytes wait in the inboxes over twelve checkpoints in a row. `--sink burn` hashes for about as long
+instead of sleeping, as the peer does, which has no sink that sleeps.
+"""
+
+import argparse
+import hashlib
+import statistics
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from pyspark.sql import SparkSession
+
+import cutwater as cw
+from bench.ours.session import PRIME, arguments, scratch_folder, session
+from bench.peers.measure import Meter, emit, note
+from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointStatus
+from cutwater.job.definition import JobDefinition
+from cutwater.subtask.limits import MIB, FlowLimits
+
+MODES: Mapping[str, Mapping[str, Any]] = {
+    "aligned": {},
+    "timeout": {"unaligned": True, "aligned_timeout": "200ms"},
+    "unaligned": {"unaligned": True},
+}
+MILLISECOND = 0.001
+BURNT_REPEATS = 120
+"""Of a text of 4 KiB: about a millisecond. As many as the peer hashes."""
+
+
+class Latest(cw.KeyedProcess):
+    """Keeps the latest text of each key, so that the state is as large as its keys are many."""
+
+    latest = cw.ValueState("string")
+
+    def process(self, row: Any, ctx: Any) -> Iterator[Any]:
+        self.latest.value = row.text
+        yield row
+
+
+class SlowSink(cw.Process):
+    def __init__(self, *, burns: bool) -> None:
+        self._burns = burns
+
+    def process(self, row: Any, ctx: Any) -> Iterator[Any]:
+        if self._burns:
+            hashlib.sha512(row.text.encode() * BURNT_REPEATS).digest()  # lets go of the interpreter meanwhile
+        else:
+            time.sleep(MILLISECOND)
+        yield row
+
+
+class LimitedEnvironment(cw.Environment):
+    """With another bound of the inboxes than users have."""
+
+    limits = FlowLimits()
+
+    def define(self, name: str, parallelism: int) -> JobDefinition:
+        return replace(super().define(name, parallelism), limits=self.limits)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is run: ``state_bytes`` over all ``steps``, records of ``row_bytes``."""
+
+    steps: int
+    row_bytes: int
+    state_bytes: int
+    burns: bool
+    parallelism: int
+
+    def build(self, env: cw.Environment) -> None:
+        keys = max(1, self.state_bytes // self.steps // self.row_bytes)
+        stream = env.read(cw.sequence(None), uid="numbers")
+        text = pl.col("value").cast(pl.String).str.pad_start(self.row_bytes, "x")
+        schema = "value long, text string, k long"
+        for step in range(self.steps):
+            columns = {"k": (pl.col("value") * PRIME + step) % keys} | ({} if step else {"text": text})
+            stream = stream.with_columns(**columns).select("value", "text", "k")
+            stream = stream.key_by("k").process(Latest, schema).uid(f"step-{step + 1}")
+        stream.process(SlowSink(burns=self.burns), schema).uid("slow").write(cw.discard(), uid="dropped")
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The checkpoints of one job, and the most bytes that an inbox held behind each."""
+
+    checkpoints: list[CheckpointInfo]
+    inbox_bytes: list[int]
+
+    @property
+    def barriers_ms(self) -> float:
+        return statistics.median(map(barriers_ms, self.checkpoints))
+
+    @property
+    def e2e_ms(self) -> float:
+        return statistics.median(info.duration for info in self.checkpoints) * 1e3
+
+    @property
+    def in_flight_bytes(self) -> float:
+        return statistics.median(info.in_flight_bytes for info in self.checkpoints)
+
+
+def barriers_ms(info: CheckpointInfo) -> float:
+    """From the trigger until every barrier had arrived everywhere."""
+    return max(each.start_delay + each.alignment for each in info.subtasks) * 1e3
+
+
+def jammed_job(spark: SparkSession, shape: Shape, mode: str, folder: Path, limits: FlowLimits) -> cw.Job:
+    """Started, and standing in a jam: every inbox is full, and all of the state is there."""
+    env = LimitedEnvironment(
+        spark=spark,
+        parallelism=shape.parallelism,
+        checkpointing=cw.Checkpointing(  # they are asked for
+            "1h", storage=f"file:{folder / 'checkpoints'}", timeout="5 min", **MODES[mode]
+        ),
+        restart=cw.no_restart(),
+    )
+    env.limits = limits
+    shape.build(env)
+    job = env.start(f"jam-{mode}-{shape.steps}", restore="fresh")
+    deadline = time.monotonic() + 120
+    while not is_jammed(job, shape, limits):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no jam within two minutes: {job.progress}")
+        time.sleep(0.2)
+    return job
+
+
+def is_jammed(job: cw.Job, shape: Shape, limits: FlowLimits) -> bool:
+    readers = [each for subtask, each in job.progress.items() if "step" in subtask.vertex]
+    full = [each.inbox_bytes >= limits.inbox_bytes * 0.9 for each in readers]
+    return len(full) == shape.steps * shape.parallelism and all(full)
+
+
+def take(job: cw.Job, count: int, pause: float) -> Taken:
+    """``count`` of them count; one before them warms up."""
+    job.trigger_checkpoint()
+    time.sleep(pause)
+    taken, inboxes = [], []
+    for _ in range(count):
+        taken.append(job.trigger_checkpoint())
+        time.sleep(pause)
+        inboxes.append(max(each.inbox_bytes for each in job.progress.values()))
+    job.cancel()
+    job.wait()
+    failed = [info.failure_reason for info in taken if info.status is not CheckpointStatus.COMPLETED]
+    if failed:
+        raise RuntimeError(f"checkpoints failed: {failed}")
+    return Taken(taken, inboxes)
+
+
+def run(
+    spark: SparkSession, shape: Shape, mode: str, count: int, pause: float, limits: FlowLimits | None = None
+) -> Taken:
+    limits = limits or FlowLimits()
+    with scratch_folder() as folder:
+        taken = take(jammed_job(spark, shape, mode, folder, limits), count, pause)
+    each_ms = ", ".join(f"{barriers_ms(each):.0f}" for each in taken.checkpoints)
+    inboxes = ", ".join(f"{size / 1e6:.1f}" for size in taken.inbox_bytes)
+    note(
+        f"  {mode}, {shape.steps} steps: barriers {taken.barriers_ms:.0f} ms ({each_ms}), whole {taken.e2e_ms:.0f} ms, "
+        f"state {taken.checkpoints[-1].state_bytes / 1e6:.1f} MB, in flight {taken.in_flight_bytes / 1e6:.1f} MB, "
+        f"inboxes at most {inboxes} MB"
+    )
+    for each in max(taken.checkpoints, key=barriers_ms).subtasks:
+        note(
+            f"    {each.vertex}[{each.index}]: heard {each.start_delay * 1e3:.0f} ms, aligned {each.alignment * 1e3:.0f}, "
+            f"sync {each.sync_duration * 1e3:.0f}, stored {each.async_duration * 1e3:.0f}, "
+            f"acknowledged {each.acknowledged_after * 1e3:.0f}, gap {each.longest_gap * 1e3:.0f}, "
+            f"in flight {each.in_flight_bytes / 1e6:.1f} MB"
+        )
+    return taken
+
+
+def equal_in_flight(deep: Taken, steps: int, fewer: int, parallelism: int) -> FlowLimits:
+    """The bound of the inboxes with which ``fewer`` steps have as many bytes on their way: the rest is in Spark's pipes."""
+    limits = FlowLimits()
+    in_pipe = max(0.0, deep.in_flight_bytes / (steps * parallelism) - limits.inbox_bytes)
+    return replace(limits, inbox_bytes=int(deep.in_flight_bytes / (fewer * parallelism) - in_pipe))
+
+
+def growth_percent(bytes_held: list[int]) -> float:
+    """The last third of the checkpoints against the first."""
+    third = max(1, len(bytes_held) // 3)
+    return (statistics.mean(bytes_held[-third:]) / max(1.0, statistics.mean(bytes_held[:third])) - 1) * 100
+
+
+def depth_figures(spark: SparkSession, wanted: argparse.Namespace, shape: Shape) -> dict[str, float]:
+    """Five steps, then two with as many bytes on their way."""
+    deep = run(spark, replace(shape, steps=5), "unaligned", wanted.count, wanted.pause)
+    limits = equal_in_flight(deep, 5, 2, shape.parallelism)
+    shallow = run(spark, replace(shape, steps=2), "unaligned", wanted.count, wanted.pause, limits)
+    return {
+        "barriers_5_steps_ms": deep.barriers_ms,
+        "barriers_2_steps_ms": shallow.barriers_ms,
+        "in_flight_5_steps_mb": deep.in_flight_bytes / 1e6,
+        "in_flight_2_steps_mb": shallow.in_flight_bytes / 1e6,
+        "depth_percent": (deep.barriers_ms / shallow.barriers_ms - 1) * 100,
+    }
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--row-bytes", type=int, default=4096)
+    parser.add_argument("--state-mb", type=float, default=10)
+    parser.add_argument("--sink", choices=["sleep", "burn"], default="sleep")
+    parser.add_argument("--count", type=int, default=12, help="unaligned checkpoints in a row")
+    parser.add_argument("--slow-count", type=int, default=3, help="checkpoints of the other two kinds")
+    parser.add_argument("--pause", type=float, default=1.0, help="seconds between two checkpoints")
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
+    parser.add_argument("--depths", action=argparse.BooleanOptionalAction, default=True)
+    wanted = parser.parse_args()
+    shape = Shape(wanted.steps, wanted.row_bytes, int(wanted.state_mb * 1e6), wanted.sink == "burn", wanted.parallelism)
+    fields: dict[str, Any] = {}
+    with Meter() as meter, session(slots=24) as spark:
+        for mode in wanted.modes:
+            taken = run(spark, shape, mode, wanted.count if mode == "unaligned" else wanted.slow_count, wanted.pause)
+            prefix = "" if mode == "unaligned" else f"{mode}_"
+            fields |= {
+                f"{prefix}barriers_ms": taken.barriers_ms,
+                f"{prefix}e2e_ms": taken.e2e_ms,
+                f"{prefix}in_flight_mb": taken.in_flight_bytes / 1e6,
+                f"{prefix}state_mb": taken.checkpoints[-1].state_bytes / 1e6,
+            }
+            if mode == "unaligned":
+                fields["inbox_growth_percent"] = growth_percent(taken.inbox_bytes)
+                fields["inbox_most_mb"] = max(taken.inbox_bytes) / MIB
+        if "aligned" in wanted.modes and "unaligned" in wanted.modes:
+            fields["aligned_times"] = fields["aligned_barriers_ms"] / fields["barriers_ms"]
+        if wanted.depths:
+            fields |= depth_figures(spark, wanted, shape)
+    emit(
+        "jam",
+        "cutwater",
+        f"steps={wanted.steps} sink={wanted.sink} row={wanted.row_bytes} parallelism={wanted.parallelism}",
+        count=wanted.count,
+        others_cores=meter.others,
+        **fields,
+    )
+
+
+if __name__ == "__main__":
+    main()
