@@ -68,6 +68,7 @@ class OperatorContext:
 
     job: str
     uid: str
+    """Under which its state is found."""
     name: str
     subtask: int
     parallelism: int
@@ -84,6 +85,8 @@ class OperatorContext:
     restored: RestoredOperator | None = None
     resumed: ResumedState | None = None
     counters: dict[str, int] = field(default_factory=dict)
+    told_as: str = ""
+    """The uid that messages name: of a helper that of whom it helps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,9 @@ class Operator(ABC):
     """
 
     input_ports: int = 1
+
+    begins_time: bool = False
+    """Whether it makes watermarks of its own, so that event time begins here."""
 
     split: str = ""
     """Behind a source, in its chain: the split that the records being processed are of."""
