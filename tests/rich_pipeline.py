@@ -6,6 +6,7 @@ parallelism and over any failure.
 Where what is told depends on when it is told (the clock, who has seen what), `told` adds it up to what does not.
 """
 
+import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,7 +30,8 @@ BACKENDS: Mapping[str, cw.StateBackend] = {
 """Every backend that the pipeline is run on, by the name that tests give it. The one place to add one."""
 
 CUSTOMERS = 23
-PERIOD, SLIDING, SLIDE, SESSION_GAP, SHARED_WINDOW, NEAR, NARROW, BEHIND = 200, 300, 100, 36, 100, 40, 20, 150
+PERIOD, SLIDING, SLIDE, SESSION_GAP, SHARED_WINDOW, NEAR, OFFSET = 200, 300, 100, 36, 100, 40, 70
+NARROW, LATENESS, BEHIND, FAR_BEHIND = 20, 100, 60, 150
 """All in milliseconds."""
 AT_THE_END = 10**9
 """Later than every record, and earlier than every clock: event-time timers set for it fire when all input has ended."""
@@ -107,8 +109,10 @@ OUT_OF_ORDER = "10ms"
 
 
 def late_time() -> pl.Expr:
-    """Every tenth order comes after its window; whether it is late depends on what else has come."""
-    return pl.col("ts") - pl.when(pl.col("id") % 10 == 9).then(BEHIND).otherwise(0)
+    """One order in ten comes after its window, and one after the time allowed for that; whether it is late depends on what
+    else has come."""
+    tens = pl.col("id") % 10
+    return pl.col("ts") - pl.when(tens == 9).then(FAR_BEHIND).when(tens == 4).then(BEHIND).otherwise(0)
 
 
 def columns_of_orders() -> dict[str, pl.Expr]:
@@ -235,7 +239,8 @@ class Accounts(cw.CoProcess):
 
 
 class Weighted(cw.BroadcastProcess):
-    """Amounts by the factor of their customer. Rules have no time, so no timer fires before the last of them is known."""
+    """Amounts by the factor of their customer. Rules are from the beginning of time, so that no timer fires before the last of
+    them is known."""
 
     schema = "id long, weighted long"
 
@@ -300,15 +305,26 @@ def pipeline(env: cw.Environment, count: int, gate: Path | None = None) -> None:
     paid = env.read(Numbers(count, gate), uid="payments").select(**columns_of_payments())
     paid = paid.with_timestamps("ts", out_of_orderness=OUT_OF_ORDER)
     rules = env.read(cw.from_rows(RULES, "customer long, factor long"), uid="rules", parallelism=1)
+    rules = rules.with_columns(ts=pl.lit(0, pl.Int64)).with_parallelism(1).with_timestamps("ts").with_parallelism(1)
     by_customer, by_payer = ordered.key_by("customer"), paid.key_by("payer")
     some_late = unordered.with_columns(ts=late_time()).with_timestamps("ts", out_of_orderness=OUT_OF_ORDER)
     results: dict[str, cw.Stream] = {
         "ledger": by_customer.process(Ledger(), Ledger.schema),
-        "tumbling": by_customer.window(cw.tumbling(f"{PERIOD}ms")).agg(n=cw.count(), hi=cw.max("amount")),
+        "tumbling": by_customer.window(cw.tumbling(f"{PERIOD}ms", offset=f"{OFFSET}ms")).agg(
+            n=cw.count(),
+            hi=cw.max("amount"),
+            items=cw.count_distinct("item"),
+            ids=cw.collect_list("id"),
+            middle=pl.col("amount").median(),
+        ),
         "sliding": by_customer.window(cw.sliding(f"{SLIDING}ms", f"{SLIDE}ms")).reduce(summed),
-        "session": by_customer.window(cw.session(f"{SESSION_GAP}ms")).process(Visit(), Visit.schema),
-        "clock_windows": by_customer.window(cw.tumbling("200ms"), time="processing").agg(n=cw.count()),
-        "in_time": some_late.key_by("customer").window(cw.tumbling(f"{NARROW}ms")).agg(n=cw.count()),
+        "session": by_customer.window(cw.session(f"{SESSION_GAP}ms"), early="100ms").process(Visit(), Visit.schema),
+        "clock_windows": by_customer.window(cw.tumbling("200ms"), time="processing").agg(
+            n=cw.count(), total=cw.sum("amount"), hi=cw.max("amount"), first=cw.first("customer")
+        ),
+        "in_time": some_late.key_by("customer")
+        .window(cw.tumbling(f"{NARROW}ms"), allowed_lateness=f"{LATENESS}ms")
+        .agg(n=cw.count()),
         "weighted": by_customer.connect(rules.broadcast()).process(Weighted(), Weighted.schema),
         "numbered": ordered.process(Numbered(), Numbered.schema),
         "all_pairs": ordered.key_by("item").join(paid.key_by("thing")),
@@ -337,22 +353,53 @@ Told = dict[str, Counter[Any]]
 
 def told(rows: Mapping[str, Iterable[Any]]) -> Told:
     """How often each row came out, by result; what the clock or the parallelism parts is put together again."""
-    found: Told = {name: Counter(map(_plain, rows[name])) for name in rows}
-    for name in ("by_the_clock", "clock_windows", "in_time"):
-        found[name] = Counter()
-        for row in rows[name]:
-            found[name][row.customer] += row.n
+    apart = {"by_the_clock", "clock_windows", "in_time", "late", "session"}
+    found: Told = {name: Counter(map(_plain, rows[name])) for name in rows if name not in apart}
+    found["by_the_clock"] = _added_up((row.customer, row.n) for row in rows["by_the_clock"])
+    found["clock_windows"] = _over_windows(rows["clock_windows"])
+    # What late records change is told again, with more of them.
+    latest: dict[Any, int] = {}
+    for row in rows["in_time"]:
+        window = row.customer, row.window_start
+        latest[window] = max(row.n, latest.get(window, 0))
     # A record is in a window or late; which of them depends on who was how fast.
+    found["in_time"] = _added_up((customer, n) for (customer, _), n in latest.items())
     found["in_time"] += Counter(row.customer for row in rows["late"])
-    del found["late"]
+    # The last column says so of early results, and those depend on the clock.
+    found["session"] = Counter(_plain(row)[:-1] for row in rows["session"] if not row.early)
     if "numbered" in rows:
         found["numbered"] = _numbering(list(rows["numbered"]))
     return found
 
 
 def _plain(row: Any) -> tuple[Any, ...]:
-    """Times of windows in milliseconds."""
-    return tuple(round(value.timestamp() * 1000) if hasattr(value, "timestamp") else value for value in row)
+    """Times of windows in milliseconds, and lists in an order of their own."""
+    return tuple(
+        round(value.timestamp() * 1000)
+        if hasattr(value, "timestamp")
+        else tuple(sorted(value))
+        if isinstance(value, list)
+        else value
+        for value in row
+    )
+
+
+def _added_up(counts: Iterable[tuple[Any, int]]) -> Counter[Any]:
+    found: Counter[Any] = Counter()
+    for key, count in counts:
+        found[key] += count
+    return found
+
+
+def _over_windows(rows: Iterable[Any]) -> Counter[Any]:
+    """Which record was in which window only the clock knows."""
+    found: Counter[Any] = Counter()
+    for row in rows:
+        found[row.customer, "n"] += row.n
+        found[row.customer, "total"] += row.total
+        found[row.customer, "hi"] = max(row.hi, found[row.customer, "hi"])
+        found["of another customer"] += row.first != row.customer
+    return found
 
 
 def _numbering(rows: list[Any]) -> Counter[Any]:
@@ -380,8 +427,17 @@ def truth(count: int) -> Told:
         "ledger": _ledger(ordered),
         "by_the_clock": per_customer,
         "tumbling": Counter(
-            (customer, start, end, len(rows), max(row.amount for row in rows))
-            for (customer, start, end), rows in _windows(ordered, PERIOD, PERIOD).items()
+            (
+                customer,
+                start,
+                end,
+                len(rows),
+                max(row.amount for row in rows),
+                len({row.item for row in rows}),
+                tuple(sorted(row.id for row in rows)),
+                statistics.median(row.amount for row in rows),
+            )
+            for (customer, start, end), rows in _windows(ordered, PERIOD, PERIOD, OFFSET).items()
         ),
         "sliding": Counter(
             (
@@ -396,7 +452,7 @@ def truth(count: int) -> Told:
             for (customer, start, end), rows in _windows(ordered, SLIDING, SLIDE).items()
         ),
         "session": _sessions(ordered),
-        "clock_windows": per_customer,
+        "clock_windows": _of_all(ordered),
         "in_time": per_customer,
         "all_pairs": Counter(
             (a.item, a.id, a.customer, a.amount, a.ts, b.number, b.payer, b.ts)
@@ -427,11 +483,20 @@ def _by(records: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, list[Any
     return found
 
 
-def _windows(ordered: list[Order], size: int, slide: int) -> dict[tuple[Any, int, int], list[Order]]:
+def _of_all(ordered: list[Order]) -> Counter[Any]:
+    found: Counter[Any] = Counter({"of another customer": 0})
+    for customer, rows in _by(ordered, lambda order: order.customer).items():
+        found[customer, "n"] = len(rows)
+        found[customer, "total"] = sum(row.amount for row in rows)
+        found[customer, "hi"] = max(row.amount for row in rows)
+    return found
+
+
+def _windows(ordered: list[Order], size: int, slide: int, offset: int = 0) -> dict[tuple[Any, int, int], list[Order]]:
     placed = [
         ((order.customer, start, start + size), order)
         for order in ordered
-        for start in range((order.ts - size) // slide * slide + slide, order.ts + 1, slide)
+        for start in range((order.ts - size - offset) // slide * slide + slide + offset, order.ts + 1, slide)
     ]
     return {key: [order for _, order in found] for key, found in _by(placed, lambda each: each[0]).items()}
 

@@ -1,7 +1,7 @@
 """The pipeline while it is being written: drafts of nodes that become a LogicalGraph when the job starts."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -72,8 +72,20 @@ def to_graph(drafts: Sequence[Draft], parallelism: int) -> LogicalGraph:
             uid = draft.uid or derived_uid(draft.name, inputs, written | set(uids.values()))
         width = draft.parallelism or (widths[draft.inputs[0].draft] if draft.follows is not None else parallelism)
         uids[draft], widths[draft] = uid, width
-        nodes.append(Node(uid, draft.name, draft.kind, width, draft.body, user_uid=draft.uid is not None))
+        nodes.append(
+            Node(
+                uid,
+                draft.name,
+                draft.kind,
+                width,
+                draft.body,
+                user_uid=draft.uid is not None,
+                begins_time=isinstance(draft.body, Operator) and draft.body.begins_time,
+            )
+        )
         edges.extend(Edge(uids[up.draft], uid, up.port, up.exchange, up.key, up.tag) for up in draft.inputs)
+    served = (None if draft.follows is None else uids[draft.follows] for draft in drafts)
+    nodes = [replace(node, serves=uid) for node, uid in zip(nodes, served, strict=True)]
     graph = LogicalGraph(tuple(nodes), tuple(edges))
     _refuse_open_ends(graph)
     return graph

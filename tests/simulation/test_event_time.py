@@ -103,6 +103,86 @@ def test_an_idle_source_wakes_without_pulling_time_back(parallelism: int) -> Non
     assert timers(rows) == [("a", 1000), ("a", 2000), ("a", 5000), ("b", 1500)]
 
 
+class Controlled(cw.BroadcastProcess):
+    """Every record with the watermark it met, control records too, and a timer at its own time."""
+
+    process = Times.process
+    on_timer = Times.on_timer
+
+    def process_broadcast(self, row: Any, ctx: Any) -> Any:
+        yield "control", row.k, ctx.timestamp, ctx.watermark
+
+
+class Both(cw.CoProcess):
+    process_left = Times.process
+    process_right = Controlled.process_broadcast
+    on_timer = Times.on_timer
+
+
+def controlled(env: cw.Environment) -> None:
+    """The stream that steers has no times."""
+    events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts").key_by("k")
+    control = env.read(cw.from_rows([], "k string"), uid="control").broadcast()
+    seen = events.connect(control).process(Controlled(), SEEN).uid("times")
+    seen.collect("out")
+    seen.filter("what = 'row'").key_by("k").window(cw.tumbling("1s")).agg(n=cw.count()).uid("windows").collect(
+        "windows"
+    )
+
+
+def beside_records_without_times(env: cw.Environment) -> None:
+    events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts").key_by("k")
+    control = env.read(cw.from_rows([], "k string"), uid="control").key_by("k")
+    events.connect(control).process(Both(), SEEN).uid("times").collect("out")
+
+
+FOUR_EVENTS = [[("a", 500)], ADVANCE("1s"), [("b", 1500)], ADVANCE("1s"), [("a", 3500)], ADVANCE("1s"), [("a", 9000)]]
+
+LONGER = script([("go",)], *[ADVANCE("1s")] * 20, [("stop",)])
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("pipeline", [controlled, beside_records_without_times])
+def test_an_input_without_times_holds_nobody_back(pipeline: Any, parallelism: int) -> None:
+    """It stays open for longer than the one with times: what had to wait for its end would meet the end of time."""
+    rows = run(pipeline, {"in": script(*FOUR_EVENTS), "control": LONGER}, parallelism=parallelism)["out"]
+    assert sorted((row.ts, row.watermark) for row in rows if row.what == "timer") == [
+        (500, 1499),
+        (1500, 3499),
+        (3500, 8999),
+        (9000, MAX_WATERMARK),
+    ]
+
+
+def test_windows_behind_a_control_stream_end_while_it_goes_on() -> None:
+    control = script([("go",)], *[ADVANCE("1s")] * 20, CHECKPOINT, FAIL, [("stop",)])
+    got = run(controlled, {"in": script(*FOUR_EVENTS[:3], CHECKPOINT, FAIL, *FOUR_EVENTS[3:]), "control": control})
+    assert sorted((row.k, row.window_end.timestamp(), row.n) for row in got["windows"]) == [
+        ("a", 1.0, 1),
+        ("a", 4.0, 1),
+        ("a", 10.0, 1),
+        ("b", 2.0, 1),
+    ]
+
+
+def test_when_all_that_has_times_ended_time_stands_still_until_the_rest_ends_too() -> None:
+    """What the rest brings meanwhile meets the time that was reached; after a failure as well."""
+    control = script(*[ADVANCE("1s")] * 3, ("first",), CHECKPOINT, FAIL, ("second",), ADVANCE("1s"), ("third",))
+    rows = run(controlled, {"in": script([("a", 1000), ("a", 2000)]), "control": control})["out"]
+    assert [(row.k, row.watermark) for row in rows if row.what == "control"] == [
+        ("first", 1999),
+        ("second", 1999),
+        ("third", 1999),
+    ]
+    assert [(row.ts, row.watermark) for row in rows if row.what == "timer"] == [(1000, 1999), (2000, MAX_WATERMARK)]
+
+
+def test_a_watermark_that_waited_for_inputs_without_times_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cutwater.graph.plan.edges_that_tell_time", lambda graph, edges: frozenset(range(len(edges))))
+    rows = run(controlled, {"in": script(*FOUR_EVENTS), "control": LONGER})["out"]
+    assert all(row.watermark == MAX_WATERMARK for row in rows if row.what == "timer")
+
+
 def test_the_end_of_all_input_is_the_end_of_time() -> None:
     rows = run(one_source, {"in": [("a", 5)]})["out"]
     assert [(row.what, row.watermark) for row in rows] == [("row", None), ("timer", MAX_WATERMARK)]
@@ -141,6 +221,45 @@ def test_a_record_whose_time_is_none_is_refused_where_times_begin(ts: int | None
 
     with pytest.raises(cw.CutwaterError, match=r"with_timestamps .*\(when\): .*time column 'ts'"):
         run(pipeline, {"in": [("a", 5), ("a", ts)]})
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_time_that_was_lost_behind_with_timestamps_is_told_of_the_window_that_the_user_wrote(*, named: bool) -> None:
+    def pipeline(env: cw.Environment) -> None:
+        events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts")
+        lost = events.map(lambda row: (row.k, None), EVENT)
+        counts = lost.key_by("k").window(cw.tumbling("1s")).agg(n=cw.count())
+        (counts.uid("counts") if named else counts).collect("out")
+
+    uid = "counts" if named else r"window-\w+"
+    with pytest.raises(cw.JobFailed, match=rf"window \({uid}\): 1 of 1 records have no value") as failure:
+        run(pipeline, {"in": [("a", 5)]})
+    told = str(failure.value).splitlines()[0]
+    assert "panes" not in told
+
+
+NEARLY_10000 = 253_402_300_799_000
+
+
+@pytest.mark.parametrize(
+    "windowed",
+    [
+        lambda keyed: keyed.window(cw.tumbling("7 days")).agg(n=cw.count()),
+        lambda keyed: keyed.window(cw.sliding("2s", "1s", offset="100ms")).reduce(lambda a, b: a),
+        lambda keyed: keyed.window(cw.session("1 day")).agg(n=cw.count()),
+        lambda keyed: keyed.window(cw.tumbling("7 days")).process(lambda rows, ctx: [(len(rows),)], "n long"),
+        lambda keyed: keyed.window(cw.tumbling("7 days")).join(keyed),
+    ],
+)
+def test_a_window_that_no_calendar_has_is_refused_in_words(windowed: Any) -> None:
+    def pipeline(env: cw.Environment) -> None:
+        keyed = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts").key_by("k")
+        windowed(keyed).uid("w").collect("out")
+
+    with pytest.raises(
+        cw.JobFailed, match=r"w\[0\].*DataError: a window from \d+ to \d+ .* not in the years 1 to 9999"
+    ):
+        run(pipeline, {"in": [("a", NEARLY_10000)]})
 
 
 class Ago(cw.Process):

@@ -48,6 +48,18 @@ def joined(rows: list[Any]) -> Counter[Any]:
 @settings(max_examples=60)
 @given(left=STEPS, right=STEPS, parallelism=st.integers(1, 3), seed=st.integers(0, 2**32))
 def test_every_pair_comes_out_once(left: list[Any], right: list[Any], parallelism: int, seed: int) -> None:
+    check_pairs(left, right, parallelism, seed, cw.Memory())
+
+
+@settings(max_examples=3)
+@given(left=STEPS, right=STEPS, seed=st.integers(0, 2**32), incremental=st.booleans(), cache=st.sampled_from([1, 4000]))
+def test_every_pair_comes_out_once_on_disk(
+    left: list[Any], right: list[Any], seed: int, cache: int, *, incremental: bool
+) -> None:
+    check_pairs(left, right, 1, seed, cw.RocksDB(incremental=incremental, cache=cache))
+
+
+def check_pairs(left: list[Any], right: list[Any], parallelism: int, seed: int, backend: cw.StateBackend) -> None:
     def pipeline(env: cw.Environment) -> None:
         a, b = both(env, "60ms")
         a.join(b).uid("all").collect("all")
@@ -57,7 +69,7 @@ def test_every_pair_comes_out_once(left: list[Any], right: list[Any], parallelis
         a.window(cw.sliding("10ms", "4ms", offset="1ms")).join(b).uid("sliding").collect("sliding")
 
     got = run(
-        pipeline, {"left": script(*left), "right": script(*right)}, parallelism=parallelism,
+        pipeline, {"left": script(*left), "right": script(*right)}, parallelism=parallelism, state_backend=backend,
         choose=random.Random(seed).randrange,
     )  # fmt: skip
     ours, theirs = records(left), records(right)

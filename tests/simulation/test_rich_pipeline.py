@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -80,3 +81,11 @@ def test_timers_of_the_clock_fire_in_between_and_not_only_at_the_end(backend: st
     got = _run(backend, 2, _failing(seed=3), seed=3)
     assert not all(row.at_the_end for row in got["by_the_clock"])
     assert len({row.window_start for row in got["clock_windows"]}) > 1
+    assert any(row.early for row in got["session"])
+
+
+def test_late_records_change_windows_that_were_told() -> None:
+    told_of = Counter(
+        (row.customer, row.window_start) for row in _run("memory", 1, _failing(seed=3), seed=3)["in_time"]
+    )
+    assert max(told_of.values()) > 1

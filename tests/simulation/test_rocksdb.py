@@ -1,14 +1,18 @@
 """One pipeline with every kind of state gives the same on both backends, whatever fails and however wide it runs."""
 
 import random
+from collections import Counter
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cutwater as cw
-from cutwater.testing import CHECKPOINT, FAIL, run, script
+from cutwater.operators.keyed_process import KeyedProcessOperator
+from cutwater.state.rocksdb_family import Family
+from cutwater.testing import ADVANCE, CHECKPOINT, FAIL, run, script
 
 SCHEMA = "k string, ts long, v long"
 
@@ -88,6 +92,58 @@ def test_running_totals_go_on_after_a_failure() -> None:
     got = run(totals, {"left": steps}, state_backend=cw.RocksDB(cache=1))["totals"]
     last = {row.k: (row.n, row.total) for row in got}
     assert last == {"a": (4, 8), "b": (2, 4), "c": (1, 5)}
+
+
+class Reads(cw.KeyedProcess):
+    """Of its states one is read and written for every row, one is read and never there, one is read by some batches only."""
+
+    counted = cw.ValueState("long")
+    missing = cw.ValueState("long")
+    seldom = cw.ListState("long")
+
+    def process(self, row: Any, ctx: Any) -> Any:
+        self.counted.value = (self.counted.value or 0) + 1
+        assert self.missing.value is None
+        if row.v:
+            yield row.k, self.counted.value + len(self.seldom)
+            if row.v == 2:
+                self.seldom.append(row.v)
+
+
+def test_state_is_read_once_for_each_key_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing stays in a cache of one byte, so that every batch begins by reading."""
+    most: list[int] = []
+    rows_of_batches: list[int] = []
+    read: Counter[tuple[int, bytes]] = Counter()
+    get, process = Family.get, KeyedProcessOperator.process
+
+    def counting(self: Family, keys: list[bytes]) -> Any:
+        read.update((id(self), key) for key in keys)
+        return get(self, keys)
+
+    def batch_by_batch(self: KeyedProcessOperator, batch: pa.RecordBatch, port: int, out: Any) -> None:
+        read.clear()
+        process(self, batch, port, out)
+        most.append(max(read.values(), default=0))
+        rows_of_batches.append(batch.num_rows)
+
+    monkeypatch.setattr(Family, "get", counting)
+    monkeypatch.setattr(KeyedProcessOperator, "process", batch_by_batch)
+
+    def pipeline(env: cw.Environment) -> None:
+        keyed = env.read(cw.from_rows([], SCHEMA), uid="left").key_by("k")
+        keyed.process(Reads(), "k string, n long").uid("reads").collect("out")
+
+    def rows(v: int) -> list[Any]:
+        return [(key, 0, v) for _ in range(20) for key in "abcde"]
+
+    steps = script(
+        rows(2), CHECKPOINT, FAIL, rows(0), ADVANCE("1s"), rows(0), ADVANCE("1s"), rows(1), ADVANCE("1s"), rows(2)
+    )
+    got = run(pipeline, {"left": steps}, state_backend=cw.RocksDB(cache=1))["out"]
+    assert max(row.n for row in got) == 100 + 39
+    assert max(rows_of_batches) >= 50, "a batch has a key many times"
+    assert set(most[-4:]) == {1}, "and reads it once"
 
 
 def test_a_backend_beside_an_environment_is_refused() -> None:

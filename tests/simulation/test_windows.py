@@ -15,6 +15,7 @@ from cutwater.testing import ADVANCE, CHECKPOINT, FAIL, TRIGGER, run, script
 from cutwater.windows import Windows
 
 EVENT = "k string, ts long, v long"
+ON_DISK = st.builds(cw.RocksDB, incremental=st.booleans(), cache=st.sampled_from([1, 4000]))
 KINDS = [cw.tumbling("10ms"), cw.tumbling("10ms", offset="3ms"), cw.sliding("12ms", "4ms"), cw.sliding("10ms", "4ms")]
 
 
@@ -80,10 +81,23 @@ STEPS = st.lists(
 def test_windows_equal_a_plain_computation_when_nothing_is_late(
     steps: list[Any], windows: Windows, parallelism: int, seed: int
 ) -> None:
+    check_windows(steps, windows, parallelism, seed, cw.Memory())
+
+
+@settings(max_examples=8)
+@given(steps=STEPS, windows=st.sampled_from(KINDS), seed=st.integers(0, 2**32), backend=ON_DISK)
+def test_windows_on_disk_equal_a_plain_computation(
+    steps: list[Any], windows: Windows, seed: int, backend: cw.RocksDB
+) -> None:
+    check_windows(steps, windows, 1, seed, backend)
+
+
+def check_windows(steps: list[Any], windows: Windows, parallelism: int, seed: int, backend: cw.StateBackend) -> None:
     got = run(
         counted(windows, out_of_orderness="60ms"),
         {"in": script(*steps)},
         parallelism=parallelism,
+        state_backend=backend,
         choose=random.Random(seed).randrange,
     )
     events = [step for step in steps if isinstance(step, tuple)]
@@ -335,6 +349,16 @@ def sessions_by_hand(events: list[Any], gap: int) -> dict[Any, list[tuple[int, i
 @settings(max_examples=80)
 @given(steps=STEPS, parallelism=st.integers(1, 3), seed=st.integers(0, 2**32))
 def test_sessions_equal_a_plain_computation_when_nothing_is_late(steps: list[Any], parallelism: int, seed: int) -> None:
+    check_sessions(steps, parallelism, seed, cw.Memory())
+
+
+@settings(max_examples=4)
+@given(steps=STEPS, seed=st.integers(0, 2**32), backend=ON_DISK)
+def test_sessions_on_disk_equal_a_plain_computation(steps: list[Any], seed: int, backend: cw.RocksDB) -> None:
+    check_sessions(steps, 1, seed, backend)
+
+
+def check_sessions(steps: list[Any], parallelism: int, seed: int, backend: cw.StateBackend) -> None:
     def pipeline(env: cw.Environment) -> None:
         events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts", out_of_orderness="60ms")
         windowed = events.key_by("k").window(cw.session("5ms"))
@@ -344,7 +368,13 @@ def test_sessions_equal_a_plain_computation_when_nothing_is_late(steps: list[Any
         windowed.reduce(lambda a, b: (a.k, max(a.ts, b.ts), a.v + b.v)).uid("sums").collect("sums")
         windowed.process(Spread, "k string, spread long, n long").uid("spread").collect("spread")
 
-    got = run(pipeline, {"in": script(*steps)}, parallelism=parallelism, choose=random.Random(seed).randrange)
+    got = run(
+        pipeline,
+        {"in": script(*steps)},
+        parallelism=parallelism,
+        state_backend=backend,
+        choose=random.Random(seed).randrange,
+    )
     expected = sessions_by_hand([step for step in steps if isinstance(step, tuple)], 5)
     values = {where: [value for _, value in found] for where, found in expected.items()}
     assert told(got["agg"]) == {

@@ -47,7 +47,7 @@ class TableWriter:
         self._attachments = Attachments()
         self._storage: NewFiles = self._attachments if storage is None else storage
         self._files = files
-        self._limit = limit
+        self.limit = limit
 
     def write(
         self, checkpoint: CheckpointId, uid: str, table: FrozenTable, base: StoredTable | None
@@ -60,16 +60,16 @@ class TableWriter:
         else:
             name = self._files.own(checkpoint, uid, table.name)
             with self._storage.open_write(name) as file:
-                stored = write_rows(WrittenFile(name, file, table.name, limit=self._limit), table)
-        if self._limit is not None and sum(file.size for file in stored.files) > self._limit:
-            raise too_large(table.name, self._limit)
+                stored = write_rows(WrittenFile(name, file, table.name, limit=self.limit), table)
+        if self.limit is not None and stored.size > self.limit:
+            raise too_large(table.name, self.limit)
         return stored, self._attachments.take()
 
     @contextmanager
     def open_shared(self, checkpoint: CheckpointId, uid: str, state: str, name: str = "") -> Iterator[WrittenFile]:
         path = self._files.sharable(checkpoint, uid, state, name)
         with self._storage.open_write(path) as file:
-            yield WrittenFile(path, file, state, limit=self._limit, shared=True, local=name)
+            yield WrittenFile(path, file, state, limit=self.limit, shared=True, local=name)
 
 
 class SharedPlace:
@@ -83,6 +83,10 @@ class SharedPlace:
         self._uid = uid
         self._state = state
         self.base = base
+
+    @property
+    def most_bytes(self) -> int | None:
+        return self._writer.limit
 
     def write(self, rows: TableRows) -> StoredTable:
         with self._writer.open_shared(self._checkpoint, self._uid, self._state) as file:

@@ -18,6 +18,8 @@ Input = TypeVar("Input", bound=Hashable)
 class CombinedWatermark(Generic[Input]):
     """That of the slowest input which is not idle; it never goes back. ``idle`` when no input is active.
 
+    What is told of inputs that are none of its own, or no longer, changes nothing.
+
     When all are idle the furthest counts, as if it had been the last to rest: which one was must not matter.
     """
 
@@ -50,7 +52,7 @@ class CombinedWatermark(Generic[Input]):
         """The input delivered records up to ``time``, so it is active. At the last watermark of all it has ended."""
         if time == MAX_WATERMARK:
             self.remove(each)
-        elif time > self._of[each] or each in self._idle:
+        elif each in self._of and (time > self._of[each] or each in self._idle):
             self._idle.discard(each)
             self._of[each] = max(time, self._of[each])
             self._combine()

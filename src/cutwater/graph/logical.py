@@ -34,6 +34,15 @@ class Node:
     body: object
     user_uid: bool = False
     """Whether the user chose the uid; a derived one changes when the topology before it changes."""
+    begins_time: bool = False
+    """Whether event time begins here: what comes out has watermarks, whatever came in."""
+    serves: str | None = None
+    """The uid of the operator that it is a part of, if the user wrote that one and not this."""
+
+    @property
+    def told_as(self) -> str:
+        """The uid that messages name."""
+        return self.serves or self.uid
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from functools import cached_property
 
 from cutwater.flow.ids import ChannelId, SubtaskId
 from cutwater.graph.chaining import Vertex, VertexEdge, chain
+from cutwater.graph.event_times import edges_that_tell_time
 from cutwater.graph.logical import Exchange, LogicalGraph
 
 
@@ -40,6 +41,8 @@ class InputChannel:
     port: int
     edge: int
     key: tuple[str, ...]
+    tells_time: bool = True
+    """Whether its watermarks count: not where it has no event time and another input has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,10 @@ class ExecutionPlan:
         return ChannelId(self._channel_base[edge] + sender * width + receiver)
 
     @cached_property
+    def _telling_time(self) -> frozenset[int]:
+        return edges_that_tell_time(self.graph, self.edges)
+
+    @cached_property
     def _partition(self) -> dict[tuple[int, Place], int]:
         return {(number, place): index for number, level in enumerate(self.levels) for index, place in enumerate(level)}
 
@@ -122,7 +129,8 @@ class ExecutionPlan:
                 if subtask.index in self._receivers(number, sender):
                     channel = self._channel(number, sender, subtask.index)
                     origin = SubtaskId(edge.source_vertex, sender)
-                    channels.append(InputChannel(channel, origin, edge.target, edge.port, number, edge.key))
+                    tells_time = number in self._telling_time
+                    channels.append(InputChannel(channel, origin, edge.target, edge.port, number, edge.key, tells_time))
         return tuple(channels)
 
     def output_routes(self, subtask: SubtaskId) -> tuple[OutputRoute, ...]:

@@ -68,6 +68,7 @@ class OperatorContext:
 
     job: str
     uid: str
+    """Under which its state is found."""
     name: str
     subtask: int
     parallelism: int
@@ -84,6 +85,8 @@ class OperatorContext:
     restored: RestoredOperator | None = None
     resumed: ResumedState | None = None
     counters: dict[str, int] = field(default_factory=dict)
+    told_as: str = ""
+    """The uid that messages name: of a helper that of whom it helps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,9 @@ class Operator(ABC):
     may_be_cut: bool = True
     """Asked between steps of ``on_watermark`` and ``on_processing_time``: whether ``snapshot`` would tell what is done from what
     is still to be done, so that ``resuming`` does the rest behind a restore."""
+
+    begins_time: bool = False
+    """Whether it makes watermarks of its own, so that event time begins here."""
 
     split: str = ""
     """Behind a source, in its chain: the split that the records being processed are of."""

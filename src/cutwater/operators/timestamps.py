@@ -20,6 +20,8 @@ class WithTimestamps(Operator):
     time. What was reached is part of the snapshot, so that after a restore the same records are late as before.
     """
 
+    begins_time = True
+
     def __init__(self, time: EventTime, out_of_orderness: Milliseconds, idle_after: Milliseconds | None) -> None:
         self.time = time
         self._lag = out_of_orderness + 1

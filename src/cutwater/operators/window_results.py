@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from cutwater.errors import SchemaError
+from cutwater.errors import DataError, SchemaError
 from cutwater.flow.arrow import Array
-from cutwater.flow.event_time import Times
+from cutwater.flow.event_time import FIRST_TIME, LAST_TIME, Times
 from cutwater.flow.watermarks import Milliseconds
 from cutwater.schema import TIMESTAMP
 
@@ -32,10 +32,20 @@ def of_window(start: Milliseconds, end: Milliseconds, rows: int, early: bool | N
 
 
 def of_windows(starts: Times, ends: Times, early: bool | None) -> list[Array]:
+    _refuse_what_no_calendar_has(starts, ends)
     columns: list[Array] = [pa.array(times * 1000).cast(TIMESTAMP) for times in (starts, ends)]
     if early is not None:
         columns.append(pa.array(np.full(len(starts), early)))
     return columns
+
+
+def _refuse_what_no_calendar_has(starts: Times, ends: Times) -> None:
+    """Whoever read such a result would fail, and could not say why."""
+    if len(starts) and (starts.min() < FIRST_TIME or ends.max() > LAST_TIME):
+        raise DataError(
+            f"a window from {starts.min()} to {ends.max()} (milliseconds since the epoch) is not in the years 1 to 9999. Filter "
+            f"out the records that far away before with_timestamps, or use shorter windows."
+        )
 
 
 def with_window(results: pa.RecordBatch, at: int, window: Sequence[Array], schema: pa.Schema) -> pa.RecordBatch:

@@ -79,6 +79,10 @@ class _LivePlace:
     def base(self) -> StoredTable | None:
         return self.place.base
 
+    @property
+    def most_bytes(self) -> int | None:
+        return self.place.most_bytes
+
     def write(self, rows: TableRows) -> StoredTable:
         live = _live_changes if header_of(rows.schema).identity else _live_rows
         return self.place.write(_Rows(rows.name, rows.schema, lambda: live(rows.batches(), self.now)))

@@ -49,6 +49,10 @@ class FilePlace(Protocol):
         """The same state as the checkpoint has it that the store was last told was confirmed. All of its files may be
         referenced. None: nothing is there to build on."""
 
+    @property
+    def most_bytes(self) -> int | None:
+        """That the files of the state may have together; None: as many as they like."""
+
     def write(self, rows: TableRows) -> StoredTable:
         """One new file of rows, as a table of form ROWS. Durable when it returns."""
 

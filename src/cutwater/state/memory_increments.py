@@ -89,12 +89,32 @@ class FrozenIncrement(WholeTable):
     def store(self, place: FilePlace) -> StoredTable:
         base = place.base
         if base is None or self.changes is None or not can_grow(base):
-            return replace(place.write(self.table), form=Form.CHANGES)
+            return self._whole(place)
         batches = self.changes.batches()
+        if place.most_bytes is not None:
+            fitting = _within(batches, place.most_bytes - base.size - SMALL_BYTES)
+            if fitting is None:
+                # Beside its base: all rows as they are now may well fit.
+                return self._whole(place)
+            batches = iter(fitting)
         first = next(batches, None)
         if first is None and not header_of(self.changes.schema).dropped:
             return base
         return _behind(base, place.write(_Begun(self.changes.name, self.changes.schema, first, batches)))
+
+    def _whole(self, place: FilePlace) -> StoredTable:
+        return replace(place.write(self.table), form=Form.CHANGES)
+
+
+def _within(batches: Iterator[pa.RecordBatch], room: int) -> list[pa.RecordBatch] | None:
+    """All of them, if they are no more bytes than that."""
+    taken: list[pa.RecordBatch] = []
+    for batch in batches:
+        room -= batch.nbytes
+        if room < 0:
+            return None
+        taken.append(batch)
+    return taken
 
 
 def can_grow(base: StoredTable) -> bool:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from cutwater.state.cache_share import CacheShare
 from cutwater.state.rocksdb_cut import Gate
 from cutwater.state.rocksdb_family import Entry, Family
-from cutwater.state.rocksdb_keys import number_of, prefix_of
+from cutwater.state.rocksdb_keys import PREFIX_BYTES, number_of, prefix_of, prefix_parts
 
 PART_BITS = 32
 """A number is that of the part, then one that counts within it."""
@@ -124,9 +124,16 @@ class Parts(Generic[M]):
         return (parts[0].number if parts else self.next) << PART_BITS
 
     def stored(self, entries: Iterator[Entry]) -> Iterator[Entry]:
-        """Those that are not in memory too, at this moment."""
+        """Those that are not in memory too, nor of a bucket that was dropped and only waits to go, at this moment."""
         visible = self.visible
-        return (entry for entry in entries if number_of(entry[0]) < visible)
+        going = {each.namespace for each in self._leaving if isinstance(each, Drop)}
+        if not going:
+            return (entry for entry in entries if number_of(entry[0]) < visible)
+        return (
+            entry
+            for entry in entries
+            if number_of(entry[0]) < visible and prefix_parts(entry[0][:PREFIX_BYTES])[1] not in going
+        )
 
     def memories(self) -> list[M]:
         """Oldest first; all of them are newer than what is stored."""

@@ -63,6 +63,8 @@ class RocksDBRowTable(LayeredRows):
         """The same, of the keys of the batch that is being processed; GONE where there is nothing."""
         self._is_unasked = False
         """Whether nothing of what was expected was asked for, so far."""
+        self._put_off: Sequence[Any] = ()
+        """Keys of the batch that are not read before one of them is asked for."""
 
     def get(self, key: Any) -> Any:
         for layer in (self._top, *self._below, self._recent):
@@ -73,12 +75,22 @@ class RocksDBRowTable(LayeredRows):
         if value is not MISSING:
             self._is_unasked = False
             return None if value is GONE else value
+        if self._put_off:
+            self._read_ahead(self._put_off)
+            return self.get(key)
         return None if self._family.is_empty else self._read(key)
 
-    def expect(self, keys: Iterable[Any]) -> None:
-        """Read at once what would else be read one by one, unless nothing of it was asked for the last time."""
-        if self._family.is_empty or self._is_unasked:
+    def expect(self, keys: Sequence[Any]) -> None:
+        """Read at once what would else be read one by one: now, or if nothing was asked for the last time, when it is."""
+        if self._family.is_empty:
             return
+        if self._is_unasked:
+            self._put_off = keys
+        else:
+            self._read_ahead(keys)
+
+    def _read_ahead(self, keys: Iterable[Any]) -> None:
+        self._put_off = ()
         layers = (self._top, *self._below, self._recent)
         missing = [key for key in dict.fromkeys(keys) if not any(key in layer for layer in layers)]
         if not missing:
@@ -127,6 +139,7 @@ class RocksDBRowTable(LayeredRows):
 
     def tend(self) -> None:
         """Write a bounded part of what is to be written; more only if it would not fit into memory."""
+        self._put_off = ()
         if self._expected:
             self._keep([item for item in self._expected.items() if item[1] is not GONE])
             self._expected = {}

@@ -48,6 +48,10 @@ class StoredTable:
     details: Json = None
 
     @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+    @property
     def is_shared(self) -> bool:
         """Whether a later checkpoint may reference all of its files."""
         return all(file.shared for file in self.files)

@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from cutwater.rows import Row, row_type
 
+_UNITS = {"s": "a second", "ms": "a millisecond", "us": "a microsecond", "ns": "a nanosecond"}
+
 Admit = Callable[[Any], Any]
 """The value as the table keeps it; TypeError or ValueError (without naming the place) if it does not fit."""
 
@@ -38,7 +40,7 @@ def admission(data_type: pa.DataType) -> Admit:
             return _text
         case _ if t.is_binary(data_type) or t.is_large_binary(data_type):
             return _binary
-        case _ if t.is_date32(data_type):
+        case _ if t.is_date(data_type):
             return _dates
         case _ if t.is_timestamp(data_type):
             return _timestamps(data_type)
@@ -162,7 +164,9 @@ def _timestamps(data_type: Any) -> Admit:
             raise TypeError("a datetime.datetime is needed")
         if value.tzinfo is not None and not zoned:
             raise ValueError("it must not have a time zone")
-        return pa.scalar(value, data_type).as_py()
+        # Arrow takes one without a zone for UTC.
+        meant = value.replace(tzinfo=dt.UTC) if zoned and value.tzinfo is None else value
+        return _unchanged(pa.scalar(value, data_type).as_py(), meant, data_type)
 
     return admit
 
@@ -171,9 +175,17 @@ def _as_arrow_takes_it(data_type: pa.DataType) -> Admit:
     def admit(value: Any) -> Any:
         if value is None:
             raise TypeError("a value is needed")
-        return pa.scalar(value, data_type).as_py()
+        kept = pa.scalar(value, data_type).as_py()
+        return _unchanged(kept, value, data_type) if isinstance(value, dt.time | dt.timedelta) else kept
 
     return admit
+
+
+def _unchanged(kept: Any, value: Any, data_type: Any) -> Any:
+    """Arrow cuts off what is finer than the type's unit."""
+    if kept != value:
+        raise ValueError(f"it is finer than the type's unit, {_UNITS[data_type.unit]}; round it before")
+    return kept
 
 
 def _within(field: "pa.Field[Any]") -> Admit:

@@ -86,7 +86,7 @@ class _Into:
 
     def __init__(self, chain: "Chain", node: Node, operator: Operator, outlet: _Outlet, port: int) -> None:
         self._chain = chain
-        self._uid = node.uid
+        self._uid = node.told_as
         self._is_sink = node.kind is NodeKind.SINK
         self._operator = operator
         self._outlet = outlet
@@ -147,8 +147,10 @@ class Chain:
         for node in self._vertex.members:
             if node.uid in self._operators:
                 self._opened.append(node.uid)
-                with failures_of(node.uid):
-                    self._operators[node.uid].open(context_of(node.uid, node.name))
+                with failures_of(node.told_as):
+                    context = context_of(node.uid, node.name)
+                    context.told_as = node.told_as
+                    self._operators[node.uid].open(context)
 
     def entry(self, port: int) -> _Into:
         """Where records for the head operator go in."""

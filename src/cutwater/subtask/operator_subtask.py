@@ -39,7 +39,7 @@ class OperatorSubtask(Subtask):
         channels = [incoming.channel for incoming in setup.inputs]
         live = frozenset(channels)
         self._waiting_for_end = set(channels)
-        self._watermark = CombinedWatermark(channels)
+        self._watermark = CombinedWatermark(incoming.channel for incoming in setup.inputs if incoming.tells_time)
         self._told = (MIN_WATERMARK, False)
         """The watermark that the operators know of, and whether they know that no input delivers."""
         self._drain = True

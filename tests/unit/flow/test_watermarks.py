@@ -61,6 +61,18 @@ def test_a_new_input_holds_the_others_back_and_one_that_ended_does_not() -> None
     assert combined.idle and combined.time == 20
 
 
+def test_what_an_input_says_that_is_none_of_its_own_changes_nothing() -> None:
+    combined = CombinedWatermark("a")
+    combined.advance("a", 10)
+    combined.advance("x", 5)
+    combined.rest("x")
+    combined.remove("x")
+    assert combined.time == 10 and not combined.idle
+    combined.remove("a")
+    combined.advance("a", 20)
+    assert combined.time == 10 and combined.idle
+
+
 def test_an_input_that_ended_does_not_carry_idle_ones_to_the_end_of_time() -> None:
     combined = CombinedWatermark("ab")
     combined.advance("b", 5)

@@ -10,6 +10,10 @@ import pytest
 
 import cutwater as cw
 from cutwater.checkpoint.file_storage import FileStorage
+from cutwater.checkpoint.layout import JobLayout
+from cutwater.checkpoint.table_writer import TableWriter
+from cutwater.errors import StorageError
+from cutwater.flow.ids import Attempt, SubtaskId
 from cutwater.state import memory_panes, tracked_rows
 from cutwater.state.expiry import with_expiry, without_expired
 from cutwater.state.memory_increments import MOST_CHANGES, can_grow
@@ -240,3 +244,29 @@ def test_what_expired_is_not_in_an_increment_and_hides_what_was_stored_of_it_bef
     table.put(2, [entry("shorter", 1300)])
     table.delete(1)
     assert at(1400) == {3: ["kept"]}
+
+
+def test_what_fits_into_memory_storage_as_a_whole_is_stored_whatever_its_changes_would_take() -> None:
+    """All files of a state count against the limit: where a base and its changes would not fit, everything is stored anew."""
+    limit = 200_000
+    job = Job(opened())
+    job.writer = TableWriter(job.storage, JobLayout("job").files_of(SubtaskId("v", 0), Attempt(1)), limit=limit)
+    table = job.store.aggregates("n", KEYS, COUNT)
+    count(table, np.arange(12_000))
+    sizes, lengths = [], set()
+    for start in range(0, 12_000, 1000):
+        count(table, np.arange(start, start + 1000))
+        stored = job.checkpoint()
+        sizes.append(stored.size)
+        lengths.add(len(stored.files))
+    assert max(sizes) <= limit
+    assert lengths >= {1, 2}, "changes are stored while there is room for them"
+    assert job.rows(stored) == dict.fromkeys(range(12_000), 2)
+
+
+def test_what_does_not_fit_as_a_whole_is_declined() -> None:
+    job = Job(opened())
+    job.writer = TableWriter(job.storage, JobLayout("job").files_of(SubtaskId("v", 0), Attempt(1)), limit=50_000)
+    count(job.store.aggregates("n", KEYS, COUNT), np.arange(50_000))
+    with pytest.raises(StorageError, match="State 'n' is larger than 50000 bytes"):
+        job.checkpoint()

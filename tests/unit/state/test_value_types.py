@@ -2,13 +2,17 @@
 
 import datetime as dt
 import math
+import re
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cutwater.errors import DataError
+from cutwater.state.place import Place
 from cutwater.state.value_types import admission
 
 FIELDS = {
@@ -48,3 +52,51 @@ def test_a_row_does_not_share_what_can_be_changed() -> None:
     kept = admission(pa.struct([("n", pa.int64()), ("l", pa.list_(pa.int64()))]))((1, inner))
     inner.append(2)
     assert kept.l == [1]
+
+
+FINE = dt.datetime(2026, 1, 2, 3, 4, 5, 678_901, dt.UTC).replace(tzinfo=None)
+SECONDS = FINE.replace(microsecond=0)
+
+
+@pytest.mark.parametrize(
+    ("data_type", "value", "unit"),
+    [
+        (pa.timestamp("s"), FINE, "a second"),
+        (pa.timestamp("ms"), FINE, "a millisecond"),
+        (pa.timestamp("s", "UTC"), FINE.replace(tzinfo=dt.UTC), "a second"),
+        (pa.timestamp("s", "Europe/Berlin"), FINE, "a second"),
+        (pa.time32("s"), FINE.time(), "a second"),
+        (pa.time32("ms"), FINE.time(), "a millisecond"),
+        (pa.duration("s"), dt.timedelta(microseconds=1), "a second"),
+        (pa.list_(pa.timestamp("s")), [SECONDS, FINE], "a second"),
+    ],
+)
+def test_a_value_that_is_finer_than_its_type_is_refused_and_not_cut(data_type: Any, value: Any, unit: str) -> None:
+    says = rf"^counts: state last is {re.escape(str(data_type))}, which cannot hold .*678901.*: .* unit, {unit}"
+    if isinstance(value, dt.timedelta):
+        says = rf"^counts: state last is .*, which cannot hold .*microseconds=1.*: .* unit, {unit}"
+    with pytest.raises(DataError, match=says):
+        Place("counts", "last", data_type).admitted(value)
+
+
+@pytest.mark.parametrize(
+    ("data_type", "value", "kept"),
+    [
+        (pa.timestamp("s"), SECONDS, SECONDS),
+        (pa.timestamp("us"), FINE, FINE),
+        (pa.timestamp("s", "UTC"), SECONDS, SECONDS.replace(tzinfo=dt.UTC)),
+        (pa.timestamp("us", "Europe/Berlin"), FINE.replace(tzinfo=dt.UTC), FINE.replace(tzinfo=dt.UTC)),
+        (pa.time32("s"), SECONDS.time(), SECONDS.time()),
+        (pa.time64("us"), FINE.time(), FINE.time()),
+        (pa.duration("ms"), dt.timedelta(milliseconds=5), dt.timedelta(milliseconds=5)),
+        (pa.date64(), FINE.date(), FINE.date()),
+    ],
+)
+def test_a_value_that_fits_is_kept_as_it_is(data_type: Any, value: Any, kept: Any) -> None:
+    assert Place("counts", "last", data_type).admitted(value) == kept
+
+
+def test_a_date_has_no_time_of_day_in_any_unit() -> None:
+    for data_type in (pa.date32(), pa.date64()):
+        with pytest.raises(DataError, match="it has a time of day"):
+            Place("counts", "last", data_type).admitted(FINE)

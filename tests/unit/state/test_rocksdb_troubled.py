@@ -1,0 +1,215 @@
+"""RocksDB in trouble that is real: a process killed while it restores, and a disk that is full."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import cutwater as cw
+from cutwater.checkpoint.file_storage import FileStorage
+from cutwater.checkpoint.layout import JobLayout
+from cutwater.checkpoint.stored_tables import RestoredTables
+from cutwater.checkpoint.table_writer import TableWriter
+from cutwater.control.messages import Decline
+from cutwater.errors import StorageError
+from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
+from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.state.stored import StoredTable
+from cutwater.testing import ADVANCE, CHECKPOINT, TRIGGER, run, script
+
+ALL = KeyGroupRange(0, 127)
+KEYS = pa.schema([pa.field("k", pa.int64())])
+ROWS = 120_000
+
+RESTORES = """if True:
+    import json, sys, time
+    import pyarrow as pa
+    import cutwater as cw
+    from cutwater.checkpoint.file_storage import FileStorage
+    from cutwater.checkpoint.stored_tables import RestoredTables
+    from cutwater.flow.key_groups import KeyGroupRange
+    from cutwater.state.stored import stored_table_from_json
+
+    class Slow(RestoredTables):
+        steps = 0
+
+        def step(self):
+            self.steps += 1
+            if self.steps == 2:
+                print("in the middle", flush=True)
+                time.sleep(120)
+
+        def fetch(self, file, path):
+            super().fetch(file, path)
+            self.step()
+
+        def batches(self, table):
+            for batch in super().batches(table):
+                yield batch
+                self.step()
+
+    storage, local, stored, incremental = sys.argv[1:]
+    groups = KeyGroupRange(0, 127)
+    restored = Slow((), [stored_table_from_json(json.loads(stored))], groups, storage=FileStorage(storage))
+    backend = cw.RocksDB(incremental=incremental == "True", cache="100kB", local_directories=[local])
+    store = backend.open("uid", groups, 128)
+    if not store.adopt(restored):
+        store.rows("n", pa.schema([pa.field("k", pa.int64())]), pa.int64())
+        store.restore("n", restored.batches("n"))
+    print("restored all of it", flush=True)
+"""
+
+
+def stored_rows(storage: FileStorage, local: Path, *, incremental: bool) -> StoredTable:
+    backend = cw.RocksDB(incremental=incremental, cache="1MB", local_directories=[str(local)])
+    store = backend.open("uid", ALL, 128)
+    table = store.rows("n", KEYS, pa.int64())
+    for key in range(ROWS):
+        table.put(key, key * 3)
+        if key % 50_000 == 0:
+            store.tend()
+    writer = TableWriter(storage, JobLayout("job").files_of(SubtaskId("v", 0), Attempt(1)))
+    [frozen] = store.freeze(CheckpointId(1))
+    stored, _ = writer.write(CheckpointId(1), "uid", frozen, None)
+    frozen.release()
+    store.close()
+    return stored
+
+
+@pytest.mark.parametrize("incremental", [False, True], ids=["full", "incremental"])
+def test_a_process_killed_while_it_restores_leaves_nothing_that_the_next_one_minds(
+    tmp_path: Path, *, incremental: bool
+) -> None:
+    storage, local = FileStorage(str(tmp_path / "storage")), tmp_path / "local"
+    stored = stored_rows(storage, local, incremental=incremental)
+    command = [sys.executable, "-c", RESTORES, str(tmp_path / "storage"), str(local)]
+    command += [json.dumps(asdict(stored)), str(incremental)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as restoring:
+        assert restoring.stdout is not None
+        assert restoring.stdout.readline() == "in the middle\n"
+        os.kill(restoring.pid, signal.SIGKILL)
+        restoring.wait()
+    left = set((local / "cutwater-rocksdb").iterdir())
+    assert left, "what it had begun with is still there"
+    backend = cw.RocksDB(incremental=incremental, cache="1MB", local_directories=[str(local)])
+    store = backend.open("uid", ALL, 128)
+    assert not left & set((local / "cutwater-rocksdb").iterdir())
+    restored = RestoredTables((), [stored], ALL, storage=storage)
+    if not store.adopt(restored):
+        store.restore("n", restored.batches("n"))
+    table = store.rows("n", KEYS, pa.int64())
+    found = dict(table.items())
+    assert len(found) == ROWS
+    assert all(value == key * 3 for key, value in found.items())
+    store.close()
+    assert list((local / "cutwater-rocksdb").iterdir()) == []
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own, of 4 MB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    ballast = disk / "ballast"
+    with pytest.raises(OSError, match="No space left"), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(1 << 16))
+    return ballast
+
+
+def text_of(key: int) -> str:
+    return np.random.default_rng(key).bytes(500).hex()
+
+
+def test_rows_that_no_longer_fit_on_the_disk_fail_and_name_the_folder(small_disk: Path) -> None:
+    backend = cw.RocksDB(cache="100kB", write_buffer="200kB", local_directories=[str(small_disk)])
+    store = backend.open("texts", ALL, 128)
+    table = store.rows("text", KEYS, pa.string())
+
+    def write() -> None:
+        for start in range(0, 20_000, 200):
+            for key in range(start, start + 200):
+                table.put(key, text_of(key))
+            store.tend()
+
+    with pytest.raises(
+        StorageError, match=rf"texts: RocksDB in {small_disk}.* cannot be written: .*Is the disk full\?"
+    ):
+        write()
+    store.close()
+    assert list((small_disk / "cutwater-rocksdb").iterdir()) == []
+
+
+def test_a_folder_for_state_on_a_full_disk_is_refused_by_name(small_disk: Path) -> None:
+    fill(small_disk)
+    backend = cw.RocksDB(local_directories=[str(small_disk)])
+    with pytest.raises(StorageError, match=rf"{small_disk}"):
+        backend.open("texts", ALL, 128).rows("text", KEYS, pa.string())
+
+
+class Texts(cw.KeyedProcess):
+    """Fills the disk, or frees it, when a row says so."""
+
+    text = cw.ValueState("string")
+
+    def __init__(self, disk: Path) -> None:
+        self.disk = disk
+
+    def process(self, row: Any, ctx: Any) -> Any:
+        if row.what == "fill":
+            fill(self.disk)
+        elif row.what == "free":
+            (self.disk / "ballast").unlink()
+        else:
+            self.text.value = (self.text.value or "") + row.what
+            yield row.k, self.text.value
+
+
+def test_a_checkpoint_that_finds_the_disk_full_is_declined_and_the_next_batch_fails_the_attempt(
+    small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An incremental one: what was in memory has to go to files first. A database that could not be written takes nothing
+    more, with room or without."""
+    reasons: list[str] = []
+
+    def noted(checkpoint: CheckpointId, reason: str) -> Decline:
+        reasons.append(reason)
+        return Decline(checkpoint, reason)
+
+    monkeypatch.setattr("cutwater.subtask.snapshotting.Decline", noted)
+    checkpointing = cw.Checkpointing("3650 days", storage=cw.memory_storage("1GB"), tolerable_failures=3)
+    backend = cw.RocksDB(incremental=True, local_directories=[str(small_disk)])
+    env = cw.Environment(parallelism=1, checkpointing=checkpointing, state_backend=backend)
+
+    def pipeline(env: cw.Environment) -> None:
+        rows = env.read(cw.from_rows([], "k string, what string"), uid="in")
+        rows.key_by("k").process(Texts(small_disk), "k string, text string").uid("texts").collect("out")
+
+    says = rf"texts: RocksDB in {small_disk}.* cannot be written: .*No space left.*Is the disk full\?"
+    steps = script(("a", "1"), CHECKPOINT, ("a", "2"), ("a", "fill"), TRIGGER, ADVANCE("1s"), ("a", "free"), ("a", "3"))
+    with pytest.raises(cw.JobFailed, match=says):
+        run(pipeline, {"in": steps}, environment=env)
+    assert len(reasons) == 1
+    assert re.search(says, reasons[0])
