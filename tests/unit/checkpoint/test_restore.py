@@ -107,6 +107,15 @@ def test_key_groups_of_subtasks_that_were_further_are_known_with_their_time() ->
     assert inline(restored(unknown, "u", 4), "told") == [[], [], [[64, 127, 9]], [[120, 127, 11], [64, 127, 9]]]
 
 
+def test_what_was_due_and_not_done_becomes_due_again_when_time_comes_there() -> None:
+    """At equal parallelism it is done at once; else a subtask that had come further must not carry the others along."""
+    checkpoint = stored("u", {"watermarks": [5], "due": [20]}, {"watermarks": [9]})
+    assert inline(restored(checkpoint, "u", 2), "due") == [[20], None]
+    moved = restored(checkpoint, "u", 3)
+    assert inline(moved, "watermarks") == [[5, 9]] * 3
+    assert inline(moved, "due") == [None] * 3
+
+
 def test_broadcast_state_is_that_of_the_subtask_whose_rows_in_flight_follow_it() -> None:
     """The other had applied more: what it had applied is still on its way to the first, and would be applied twice."""
     checkpoint = stored("op", {"broadcast_state": {"r": []}}, {"broadcast_state": {"r": [["a", 1]]}})
