@@ -81,6 +81,11 @@ def _windows(a: cw.Stream) -> None:
     patient.agg(n=cw.count()).uid("patient").collect("patient")
 
 
+def _sliding(a: cw.Stream) -> None:
+    timed = a.with_timestamps("v").uid("timed")
+    timed.key_by("k").window(cw.sliding(f"{SIZE}ms", f"{SLIDE}ms")).agg(n=cw.count()).uid("panes").collect("panes")
+
+
 def _timers(a: cw.Stream) -> None:
     timed = a.with_timestamps("v").uid("timed")
     timed.key_by("k").process(Alarm, "k long, v long").uid("alarm").collect("out")
@@ -133,6 +138,7 @@ MORE: Mapping[str, Topology] = {
                 "patient": WindowCounts(SIZE, repeats=True),
             },
         ),
+        Topology("sliding", _sliding, lambda p: {"panes": WindowCounts(SLIDE)}),  # type: ignore[dict-item]
         Topology("timers", _timers, lambda p: {"out": Alarms()}),  # type: ignore[dict-item]
     )
 }

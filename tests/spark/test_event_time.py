@@ -9,15 +9,18 @@ import polars as pl
 import pytest
 
 import cutwater as cw
+from cutwater.flow.watermarks import MAX_WATERMARK
 from tests.spark.workers import completed_checkpoints, kill_worker, wait_until
 
 pytestmark = pytest.mark.timeout(600)
 
 RECORDS, KEYS, WINDOW = 6000, 7, 1000
+STEERED_SECONDS = 6
+"""About as long as there are records, so that no second could be told if it had to wait for that."""
 
 
-class CountBySecond(cw.KeyedProcess):
-    """Counts of a key by second, told when the second is over."""
+class CountBySecond(cw.BroadcastProcess):
+    """Counts of a key by second, told when the second is over. What steers it has no times, and holds nobody back."""
 
     counts = cw.MapState("long", "long")
     late = cw.SideOutput("late", "k long, ts long")
@@ -31,9 +34,11 @@ class CountBySecond(cw.KeyedProcess):
         ctx.timers.event_time(second + WINDOW - 1)
         yield from ()
 
+    def process_broadcast(self, row: Any, ctx: Any) -> None: ...
+
     def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
         second = timestamp + 1 - WINDOW
-        yield ctx.key, second, self.counts[second]
+        yield ctx.key, second, self.counts[second], ctx.watermark == MAX_WATERMARK
         del self.counts[second]
 
 
@@ -48,11 +53,13 @@ def test_seconds_of_two_sources_are_counted_once_over_a_killed_worker(tmp_path: 
     checkpointing = cw.Checkpointing("200ms", storage=f"file:{tmp_path / 'checkpoints'}")
     restart = cw.fixed_delay(attempts=3, delay="10ms")
     env = cw.Environment(parallelism=2, checkpointing=checkpointing, restart=restart)
+    control = env.read(cw.sequence(STEERED_SECONDS * 100, rate=100), uid="control", parallelism=1).broadcast()
     counted = (
         events(env, "slow", 1200)
         .union(events(env, "fast", 2400))
         .key_by("k")
-        .process(CountBySecond(), "k long, second long, n long")
+        .connect(control)
+        .process(CountBySecond(), "k long, second long, n long, at_the_end boolean")
         .uid("counts")
     )
     counted.collect("counts")
@@ -71,6 +78,7 @@ def test_seconds_of_two_sources_are_counted_once_over_a_killed_worker(tmp_path: 
     rows = result.rows("counts")
     assert {(row.k, row.second): row.n for row in rows} == truth
     assert len(rows) == len(truth), "each second of a key once"
+    assert sum(row.at_the_end for row in rows) <= len(rows) // 2, "not all of them waited for the end of time"
 
 
 def test_windows_of_every_kind_are_told_once_over_a_killed_worker(tmp_path: Path) -> None:

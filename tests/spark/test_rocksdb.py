@@ -11,7 +11,9 @@ import cutwater as cw
 from cutwater.checkpoint.file_storage import FileStorage
 from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.verification import verify
-from tests.spark.workers import completed_checkpoints, kill_worker, wait_until
+from tests.small_disk import fill, small_disk
+from tests.spark.troubled import StuckInRestore
+from tests.spark.workers import completed_checkpoints, kill, kill_worker, wait_until
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -35,11 +37,13 @@ def written_by(store: JobStore) -> list[set[str]]:
 def test_state_that_is_larger_than_its_cache_counts_once_over_a_killed_worker(
     tmp_path: Path, *, incremental: bool
 ) -> None:
+    """Of files, the first restore is killed in the middle as well."""
+    rocksdb = cw.RocksDB(incremental=incremental, cache="20kB", local_directories=[str(tmp_path / "local")])
     env = cw.Environment(
         parallelism=2,
         checkpointing=cw.Checkpointing("200ms", storage=f"file:{tmp_path / 'checkpoints'}"),
         restart=cw.fixed_delay(attempts=3, delay="10ms"),
-        state_backend=cw.RocksDB(incremental=incremental, cache="20kB", local_directories=[str(tmp_path / "local")]),
+        state_backend=StuckInRestore(rocksdb, tmp_path) if incremental else rocksdb,
     )
     keyed = env.read(cw.sequence(RECORDS, rate=15_000), uid="numbers").select(k=pl.col("value") % KEYS).key_by("k")
     keyed.agg(n=cw.count()).uid("counts").collect("counts")
@@ -49,9 +53,11 @@ def test_state_that_is_larger_than_its_cache_counts_once_over_a_killed_worker(
     kill_worker(job, "numbered[0]")
     store = JobStore(FileStorage(str(tmp_path / "checkpoints")), "rocksdb")
     if incremental:
-        wait_until(lambda: any(writers == {"1", "2"} for writers in written_by(store)), "files of both attempts in one")
+        wait_until((tmp_path / "restoring").exists, "files are fetched")
+        kill(int((tmp_path / "restoring").read_text()))
+        wait_until(lambda: any(writers == {"1", "3"} for writers in written_by(store)), "files of both attempts in one")
     result = job.wait("300s")
-    assert result.attempts == 2
+    assert result.attempts == (3 if incremental else 2)
     most: dict[int, int] = {}
     for row in result.rows("counts"):
         most[row.k] = max(most.get(row.k, 0), row.n)
@@ -61,3 +67,32 @@ def test_state_that_is_larger_than_its_cache_counts_once_over_a_killed_worker(
     for checkpoint in store.completed():
         verify(store.storage, checkpoint)
     wait_until(lambda: not list((tmp_path / "local" / "cutwater-rocksdb").iterdir()), "the folders are removed")
+
+
+def test_a_job_goes_on_when_a_full_disk_has_room_again(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "small", "16m") as disk:
+        env = cw.Environment(
+            parallelism=1,
+            checkpointing=cw.Checkpointing(
+                "200ms", storage=f"file:{tmp_path / 'checkpoints'}", tolerable_failures=1000
+            ),
+            restart=cw.fixed_delay(attempts=1000, delay="200ms"),
+            state_backend=cw.RocksDB(incremental=True, cache="20kB", local_directories=[str(disk)]),
+        )
+        numbers = env.read(cw.sequence(KEYS * 4, rate=4000), uid="numbers").select(k=pl.col("value") % KEYS)
+        numbers.key_by("k").process(Numbered(), "k long, n long").uid("numbered").collect("numbered")
+        job = env.start("full")
+        wait_until(lambda: completed_checkpoints(job) >= 2, "two checkpoints")
+        ballast = fill(disk)
+        wait_until(lambda: failures_of(job), "a checkpoint that finds no room")
+        assert any(f"RocksDB in {disk}" in failure for failure in failures_of(job))
+        ballast.unlink()
+        result = job.wait("300s")
+    assert sorted((row.k, row.n) for row in result.rows("numbered")) == [
+        (k, n) for k in range(KEYS) for n in range(1, 5)
+    ]
+
+
+def failures_of(job: Any) -> list[str]:
+    reasons = [each.failure_reason or "" for each in job.checkpoints()]
+    return [reason for reason in reasons if "Is the disk full" in reason]

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import cutwater as cw
+from cutwater.flow.ids import Attempt
 
 
 class HalfAStrategy:
@@ -309,3 +310,11 @@ def test_uids_that_nobody_gave_are_the_same_in_the_next_run_of_the_same_program(
         return [node.uid for node in env.define("job", 1).plan.graph.nodes]
 
     assert uids() == uids()
+
+
+def test_the_budget_for_rows_in_flight_reaches_the_subtasks() -> None:
+    env = cw.Environment(checkpointing=cw.Checkpointing(storage="memory", unaligned=True, max_in_flight="3MB"))
+    env.read(cw.sequence(3), uid="in").key_by("value").agg(n=cw.count()).collect("out")
+    definition = env.define("job", 2)
+    setups = [definition.setup_of(subtask, Attempt(1), "i") for subtask in definition.plan.subtasks]
+    assert {setup.limits.in_flight_bytes for setup in setups} == {3 * 2**20}

@@ -133,7 +133,7 @@ def _deal(
         inlines = _kept_inline(stored)
         tables = [by_index[index].tables if index in by_index else () for index in range(shape.parallelism)]
     else:
-        inlines = _deal_inline(checkpoint, stored, shape.parallelism, max_parallelism)
+        inlines = _deal_inline(checkpoint, stored, shape.parallelism)
         tables = _deal_tables(checkpoint, stored, shape.parallelism, max_parallelism)
     return [OperatorRestore(stored.uid, *each, whole) for each in zip(inlines, tables, strict=True)]
 
@@ -164,9 +164,7 @@ def _deal_tables(
     ]
 
 
-def _deal_inline(
-    checkpoint: CompletedCheckpoint, stored: StoredUid, parallelism: int, max_parallelism: int
-) -> list[tuple[Json, ...]]:
+def _deal_inline(checkpoint: CompletedCheckpoint, stored: StoredUid, parallelism: int) -> list[tuple[Json, ...]]:
     inlines = stored.inlines()
     if not inlines:
         return [()] * parallelism
@@ -196,9 +194,9 @@ def _deal_inline(
         for own in new:
             own[key] = _in_order(inlines, key)
     if _WATERMARKS in present:
-        ahead = _ahead(stored, max_parallelism)
+        ahead = _ahead(stored, checkpoint.max_parallelism)
         for index, own in enumerate(new):
-            groups = key_group_range(index, parallelism, max_parallelism)
+            groups = key_group_range(index, parallelism, checkpoint.max_parallelism)
             own["told"] = [entry for entry in ahead if entry[0] <= groups.last and entry[1] >= groups.first]
             if not _all_know_time(stored):
                 own[_WATERMARKS] = []

@@ -68,7 +68,6 @@ class OperatorContext:
 
     job: str
     uid: str
-    """Under which its state is found."""
     name: str
     subtask: int
     parallelism: int
@@ -85,8 +84,6 @@ class OperatorContext:
     restored: RestoredOperator | None = None
     resumed: ResumedState | None = None
     counters: dict[str, int] = field(default_factory=dict)
-    told_as: str = ""
-    """The uid that messages name: of a helper that of whom it helps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +113,9 @@ class Operator(ABC):
 
     begins_time: bool = False
     """Whether it makes watermarks of its own, so that event time begins here."""
+
+    told_as: str = ""
+    """The uid that messages name, known when it is opened: of a part of what the user wrote, that of the whole."""
 
     split: str = ""
     """Behind a source, in its chain: the split that the records being processed are of."""

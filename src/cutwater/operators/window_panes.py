@@ -59,7 +59,7 @@ class AssignPanes(Operator):
         return {DOUBTFUL: self._schema}
 
     def open(self, ctx: OperatorContext) -> None:
-        self.where = f"window ({ctx.told_as})"
+        self.where = f"window ({self.told_as})"
         # Never behind what the receivers know: what is late there would be taken for in time here, and be lost.
         self._watermark = restored_watermark(ctx)
         self._rested = ctx.restored is not None and any(part.get(_RESTED) for part in ctx.restored.inline)

@@ -148,9 +148,8 @@ class Chain:
             if node.uid in self._operators:
                 self._opened.append(node.uid)
                 with failures_of(node.told_as):
-                    context = context_of(node.uid, node.name)
-                    context.told_as = node.told_as
-                    self._operators[node.uid].open(context)
+                    self._operators[node.uid].told_as = node.told_as
+                    self._operators[node.uid].open(context_of(node.uid, node.name))
 
     def entry(self, port: int) -> _Into:
         """Where records for the head operator go in."""

@@ -26,6 +26,7 @@ from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state.stored import StoredTable
 from cutwater.testing import ADVANCE, CHECKPOINT, TRIGGER, run, script
+from tests.small_disk import fill, small_disk
 
 ALL = KeyGroupRange(0, 127)
 KEYS = pa.schema([pa.field("k", pa.int64())])
@@ -116,35 +117,17 @@ def test_a_process_killed_while_it_restores_leaves_nothing_that_the_next_one_min
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, of 4 MB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], capture_output=True, text=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-def fill(disk: Path) -> Path:
-    ballast = disk / "ballast"
-    with pytest.raises(OSError, match="No space left"), ballast.open("wb", buffering=0) as file:
-        while True:
-            file.write(bytes(1 << 16))
-    return ballast
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "small", "4m") as mounted:
+        yield mounted
 
 
 def text_of(key: int) -> str:
     return np.random.default_rng(key).bytes(500).hex()
 
 
-def test_rows_that_no_longer_fit_on_the_disk_fail_and_name_the_folder(small_disk: Path) -> None:
-    backend = cw.RocksDB(cache="100kB", write_buffer="200kB", local_directories=[str(small_disk)])
+def test_rows_that_no_longer_fit_on_the_disk_fail_and_name_the_folder(disk: Path) -> None:
+    backend = cw.RocksDB(cache="100kB", write_buffer="200kB", local_directories=[str(disk)])
     store = backend.open("texts", ALL, 128)
     table = store.rows("text", KEYS, pa.string())
 
@@ -154,18 +137,16 @@ def test_rows_that_no_longer_fit_on_the_disk_fail_and_name_the_folder(small_disk
                 table.put(key, text_of(key))
             store.tend()
 
-    with pytest.raises(
-        StorageError, match=rf"texts: RocksDB in {small_disk}.* cannot be written: .*Is the disk full\?"
-    ):
+    with pytest.raises(StorageError, match=rf"texts: RocksDB in {disk}.* cannot be written: .*Is the disk full\?"):
         write()
     store.close()
-    assert list((small_disk / "cutwater-rocksdb").iterdir()) == []
+    assert list((disk / "cutwater-rocksdb").iterdir()) == []
 
 
-def test_a_folder_for_state_on_a_full_disk_is_refused_by_name(small_disk: Path) -> None:
-    fill(small_disk)
-    backend = cw.RocksDB(local_directories=[str(small_disk)])
-    with pytest.raises(StorageError, match=rf"{small_disk}"):
+def test_a_folder_for_state_on_a_full_disk_is_refused_by_name(disk: Path) -> None:
+    fill(disk)
+    backend = cw.RocksDB(local_directories=[str(disk)])
+    with pytest.raises(StorageError, match=rf"{disk}"):
         backend.open("texts", ALL, 128).rows("text", KEYS, pa.string())
 
 
@@ -188,7 +169,7 @@ class Texts(cw.KeyedProcess):
 
 
 def test_a_checkpoint_that_finds_the_disk_full_is_declined_and_the_next_batch_fails_the_attempt(
-    small_disk: Path, monkeypatch: pytest.MonkeyPatch
+    disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An incremental one: what was in memory has to go to files first. A database that could not be written takes nothing
     more, with room or without."""
@@ -200,14 +181,14 @@ def test_a_checkpoint_that_finds_the_disk_full_is_declined_and_the_next_batch_fa
 
     monkeypatch.setattr("cutwater.subtask.snapshotting.Decline", noted)
     checkpointing = cw.Checkpointing("3650 days", storage=cw.memory_storage("1GB"), tolerable_failures=3)
-    backend = cw.RocksDB(incremental=True, local_directories=[str(small_disk)])
+    backend = cw.RocksDB(incremental=True, local_directories=[str(disk)])
     env = cw.Environment(parallelism=1, checkpointing=checkpointing, state_backend=backend)
 
     def pipeline(env: cw.Environment) -> None:
         rows = env.read(cw.from_rows([], "k string, what string"), uid="in")
-        rows.key_by("k").process(Texts(small_disk), "k string, text string").uid("texts").collect("out")
+        rows.key_by("k").process(Texts(disk), "k string, text string").uid("texts").collect("out")
 
-    says = rf"texts: RocksDB in {small_disk}.* cannot be written: .*No space left.*Is the disk full\?"
+    says = rf"texts: RocksDB in {disk}.* cannot be written: .*No space left.*Is the disk full\?"
     steps = script(("a", "1"), CHECKPOINT, ("a", "2"), ("a", "fill"), TRIGGER, ADVANCE("1s"), ("a", "free"), ("a", "3"))
     with pytest.raises(cw.JobFailed, match=says):
         run(pipeline, {"in": steps}, environment=env)
