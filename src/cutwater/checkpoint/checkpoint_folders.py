@@ -99,6 +99,11 @@ class CheckpointFolders:
                 f"attempt {newest} took over job {self._layout.job!r}: checkpoint {checkpoint.id} of attempt {checkpoint.attempt} "
                 f"counts only if the new attempt had already seen it."
             )
+        if newest < checkpoint.attempt:
+            return UnknownWhetherStored(
+                f"the mark of attempt {checkpoint.attempt} of job {self._layout.job!r} is gone from {self._storage.url}: somebody "
+                f"deleted it, or put another folder in its place. Nothing there can be gone back to."
+            )
         return Published(path)
 
     def delete(self, checkpoints: Sequence[CheckpointId]) -> None:

@@ -126,7 +126,7 @@ class JobStore:
     def noted_workers(self) -> list[Json]:
         """Those of the last attempt that anybody noted, unless they were seen dead."""
         try:
-            return list(json.loads(self.storage.read(self.layout.workers))["workers"])
+            return self._attempts.read(self.layout.workers, lambda content: list(json.loads(content)["workers"]))
         except FileNotFoundError:
             return []
 
@@ -175,6 +175,7 @@ class JobStore:
             job=self.layout.job,
             url=self.storage.url,
             incarnation=None if record is None else record.incarnation,
+            lost_its_record=record is None and self._ran_before(),
             completed=tuple(each.id for each in survey.completed),
             damaged=tuple(each.id for each in survey.damaged),
             base=None if record is None else record.base,
@@ -313,6 +314,10 @@ class JobStore:
         except FileNotFoundError:
             return None
         return RunEnd(value["end"]) if value["attempt"] == record.attempt else None
+
+    def _ran_before(self) -> bool:
+        """Whatever its attempts wrote down: ids and commits come behind that."""
+        return self._highest_id() > 0 or any(self.storage.list(self.layout.commits))
 
     def _highest_id(self) -> CheckpointId:
         """Folders count too, in case somebody cleared the markers away."""

@@ -38,6 +38,8 @@ class StartFacts:
     job: str
     url: str
     incarnation: str | None = None
+    lost_its_record: bool = False
+    """The job ran there, but what its attempts wrote down is gone."""
     completed: tuple[CheckpointId, ...] = ()
     damaged: tuple[CheckpointId, ...] = ()
     end: RunEnd | None = None
@@ -120,6 +122,12 @@ def _in_the_same_mode(start: S, facts: StartFacts) -> S | RefuseStart:
 
 
 def _start_automatically(facts: StartFacts) -> Start:
+    if facts.lost_its_record:
+        return RefuseStart(
+            f"{facts.url} holds checkpoints of job {facts.job!r}, but the record of its attempts (attempts/) is gone: starting over "
+            f"would write all output again. Bring it back from a copy; restore a checkpoint with restore=<path>; or accept that "
+            f"with restore='fresh'."
+        )
     if facts.incarnation is None:
         return StartFresh(f"job {facts.job!r} never ran in {facts.url}")
     if facts.end is RunEnd.FINISHED:

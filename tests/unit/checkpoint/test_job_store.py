@@ -203,6 +203,31 @@ def test_a_savepoint_is_published_in_its_own_storage_and_not_used_for_recovery(
 # --- how a job starts -------------------------------------------------------------------------------------------------
 
 
+def test_a_job_whose_attempts_are_gone_does_not_start_over_unless_told_to(storage: CheckpointStorage) -> None:
+    store = running(storage)
+    publish_next(store)
+    storage.delete(list(storage.list(store.layout.attempts)))
+    refused = start(storage)
+    assert isinstance(refused, RefuseStart)
+    assert "attempts/" in refused.reason
+    assert isinstance(start(storage, "fresh"), StartFresh)
+
+
+def test_a_checkpoint_does_not_count_if_the_mark_of_its_attempt_was_deleted(storage: CheckpointStorage) -> None:
+    store = running(storage)
+    storage.delete(list(storage.list(store.layout.folder)))
+    outcome = store.publish(completed(1))
+    assert isinstance(outcome, UnknownWhetherStored)
+    assert "is gone from" in outcome.reason
+
+
+def test_a_damaged_list_of_workers_is_named(storage: CheckpointStorage) -> None:
+    store = running(storage)
+    storage.put(store.layout.workers, b"{")
+    with pytest.raises(DamagedCheckpoint, match=r"workers\.json"):
+        JobStore(storage, "job").noted_workers()
+
+
 def test_a_job_that_never_ran_starts_fresh_and_cannot_start_from_its_latest(storage: CheckpointStorage) -> None:
     assert isinstance(start(storage), StartFresh)
     assert isinstance(start(storage, "latest"), RefuseStart)
