@@ -124,9 +124,9 @@ def _in_the_same_mode(start: S, facts: StartFacts) -> S | RefuseStart:
 def _start_automatically(facts: StartFacts) -> Start:
     if facts.lost_its_record:
         return RefuseStart(
-            f"{facts.url} holds checkpoints of job {facts.job!r}, but the record of its attempts (attempts/) is gone: starting over "
-            f"would write all output again. Bring it back from a copy; restore a checkpoint with restore=<path>; or accept that "
-            f"with restore='fresh'."
+            f"{facts.url} holds checkpoints of job {facts.job!r}, but the record of its attempts (attempts/) is gone: starting "
+            f"over would write all output again. Bring it back from a copy, restore a checkpoint with restore=<path>, or accept "
+            f"that with restore='fresh'."
         )
     if facts.incarnation is None:
         return StartFresh(f"job {facts.job!r} never ran in {facts.url}")

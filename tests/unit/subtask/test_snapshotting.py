@@ -13,6 +13,7 @@ from cutwater.flow.clock import SystemClock
 from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
 from cutwater.operators.operator import OperatorSnapshot
 from cutwater.state.stored import StoredTable
+from cutwater.subtask.cut_mark import Alignment
 from cutwater.subtask.snapshotting import CutTimes, FrozenCut, Snapshotting
 
 SUBTASK = SubtaskId("count", 0)
@@ -46,6 +47,6 @@ def test_a_long_life_keeps_only_what_later_checkpoints_may_build_on(incremental:
     for number in range(1, CHECKPOINTS + 1):
         base = CheckpointId(number - 1) if incremental and number > 1 else None
         frozen = {"count": OperatorSnapshot(tables=[OneRow()])}
-        snapshotting.store(FrozenCut(CheckpointId(number), base, False, frozen, CutTimes(0, 0, 0, 0), 0, 0))
+        snapshotting.store(FrozenCut(CheckpointId(number), base, False, frozen, CutTimes(0, Alignment(), 0, 0), 0, 0))
     assert len(said) == CHECKPOINTS
     assert tables_of_the_state() == (2 if incremental else 0)
