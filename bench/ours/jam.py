@@ -32,7 +32,7 @@ MODES: Mapping[str, Mapping[str, Any]] = {
 }
 MILLISECOND = 0.001
 BURNT_REPEATS = 120
-"""Of a text of 4 KiB: about a millisecond. As many as the peer hashes."""
+"""Of a text of 4 KiB: about a millisecond."""
 
 
 class Latest(cw.KeyedProcess):
