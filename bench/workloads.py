@@ -372,7 +372,7 @@ _FLINK_JAM = (
     FLINK,
     "jam",
     "--slow",
-    "120",
+    "20",
     "--keys",
     "850",
     "--ckpt",

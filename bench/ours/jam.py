@@ -32,7 +32,7 @@ MODES: Mapping[str, Mapping[str, Any]] = {
 }
 MILLISECOND = 0.001
 BURNT_REPEATS = 120
-"""Of a text of 4 KiB: about a millisecond. As many as the peer hashes."""
+"""Of a text of 4 KiB: about a millisecond."""
 
 
 class Latest(cw.KeyedProcess):
@@ -94,6 +94,8 @@ class Taken:
 
     checkpoints: list[CheckpointInfo]
     inbox_bytes: list[int]
+    sink_ms_per_record: float = 0.0
+    """What a record really took, on a machine that others use too."""
 
     @property
     def barriers_ms(self) -> float:
@@ -140,21 +142,28 @@ def is_jammed(job: cw.Job, shape: Shape, limits: FlowLimits) -> bool:
     return len(full) == shape.steps * shape.parallelism and all(full)
 
 
-def take(job: cw.Job, count: int, pause: float) -> Taken:
+def through_the_sink(job: cw.Job, shape: Shape) -> int:
+    last = f"step-{shape.steps}"
+    return sum(each.records_in for subtask, each in job.progress.items() if last in subtask.vertex)
+
+
+def take(job: cw.Job, shape: Shape, count: int, pause: float) -> Taken:
     """``count`` of them count; one before them warms up."""
     job.trigger_checkpoint()
     time.sleep(pause)
     taken, inboxes = [], []
+    began, passed_before = time.monotonic(), through_the_sink(job, shape)
     for _ in range(count):
         taken.append(job.trigger_checkpoint())
         time.sleep(pause)
         inboxes.append(max(each.inbox_bytes for each in job.progress.values()))
+    seconds, passed = time.monotonic() - began, through_the_sink(job, shape) - passed_before
     job.cancel()
     job.wait()
     failed = [info.failure_reason for info in taken if info.status is not CheckpointStatus.COMPLETED]
     if failed:
         raise RuntimeError(f"checkpoints failed: {failed}")
-    return Taken(taken, inboxes)
+    return Taken(taken, inboxes, shape.parallelism * seconds * 1e3 / max(1, passed))
 
 
 def run(
@@ -162,13 +171,13 @@ def run(
 ) -> Taken:
     limits = limits or FlowLimits()
     with scratch_folder() as folder:
-        taken = take(jammed_job(spark, shape, mode, folder, limits), count, pause)
+        taken = take(jammed_job(spark, shape, mode, folder, limits), shape, count, pause)
     each_ms = ", ".join(f"{barriers_ms(each):.0f}" for each in taken.checkpoints)
     inboxes = ", ".join(f"{size / 1e6:.1f}" for size in taken.inbox_bytes)
     note(
         f"  {mode}, {shape.steps} steps: barriers {taken.barriers_ms:.0f} ms ({each_ms}), whole {taken.e2e_ms:.0f} ms, "
         f"state {taken.checkpoints[-1].state_bytes / 1e6:.1f} MB, in flight {taken.in_flight_bytes / 1e6:.1f} MB, "
-        f"inboxes at most {inboxes} MB"
+        f"inboxes at most {inboxes} MB, a record took {taken.sink_ms_per_record:.1f} ms at the sink"
     )
     for each in max(taken.checkpoints, key=barriers_ms).subtasks:
         note(
@@ -229,6 +238,7 @@ def main() -> None:
                 f"{prefix}barriers_ms": taken.barriers_ms,
                 f"{prefix}e2e_ms": taken.e2e_ms,
                 f"{prefix}in_flight_mb": taken.in_flight_bytes / 1e6,
+                f"{prefix}sink_ms_per_rec": taken.sink_ms_per_record,
                 f"{prefix}state_mb": taken.checkpoints[-1].state_bytes / 1e6,
             }
             if mode == "unaligned":
