@@ -31,7 +31,7 @@ BACKENDS: Mapping[str, cw.StateBackend] = {
 
 CUSTOMERS = 23
 PERIOD, SLIDING, SLIDE, SESSION_GAP, SHARED_WINDOW, NEAR, OFFSET = 200, 300, 100, 36, 100, 40, 70
-NARROW, LATENESS, BEHIND, FAR_BEHIND = 20, 100, 60, 150
+NARROW, LATENESS, BEHIND, FAR_BEHIND = 20, 40, 60, 250
 """All in milliseconds."""
 AT_THE_END = 10**9
 """Later than every record, and earlier than every clock: event-time timers set for it fire when all input has ended."""
