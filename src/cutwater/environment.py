@@ -198,7 +198,7 @@ class Environment:
             )
         definition = self.define(name, self.parallelism or default_parallelism())
         refuse_unshippable(definition)
-        store = JobStore(self._open_storage(), name)
+        store = JobStore(storage_of(self.checkpointing), name)
         with choosing:
             # A DataFrame lives on its session: with one in the pipeline the session stays, large enough or not.
             tables = any(isinstance(source, SparkTable) for source in definition.sources.values())
@@ -252,15 +252,15 @@ class Environment:
                 return definition
         return self.define(name, 1)
 
-    def _open_storage(self) -> CheckpointStorage:
-        setting = self.checkpointing.storage if self.checkpointing is not None else None
-        match setting:
-            case None:
-                return MemoryStorage()
-            case MemoryStorageSetting(max_state):
-                return MemoryStorage(max_state)
-            case str():
-                return open_storage(setting)
+
+def storage_of(checkpointing: Checkpointing | None) -> CheckpointStorage:
+    match checkpointing.storage if checkpointing is not None else None:
+        case None:
+            return MemoryStorage()
+        case MemoryStorageSetting(max_state):
+            return MemoryStorage(max_state)
+        case str() as url:
+            return open_storage(url)
 
 
 def _check_name(name: object) -> None:

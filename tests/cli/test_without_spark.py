@@ -67,6 +67,8 @@ def test_what_cannot_be_restored_is_told_before_spark_starts(
     assert "job 'my_pipeline' has no completed checkpoint" in message
     message = refused(call("run", file, "--checkpoints", storage, "--restore", tmp_path / "chk-3"), code=1)
     assert "holds no completed checkpoint: there is no metadata.json" in message
+    message = refused(call("run", file, "--set", "storage=memory", "--restore", "latest"), code=1)
+    assert "job 'my_pipeline' has no completed checkpoint in memory" in message
     assert not (tmp_path / "stored").exists()
     _finished_job(tmp_path / "stored", "my_pipeline")
     (stored,) = (tmp_path / "stored").glob("my_pipeline/chk-*")

@@ -7,14 +7,13 @@ from rich.table import Table
 
 from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.start import RefuseStart, choose_start
-from cutwater.checkpoint.storage_url import open_storage
 from cutwater.checkpoint.verification import open_checkpoint
 from cutwater.cli.answer import answer, console, kept_clear
 from cutwater.cli.pipeline_file import PipelineFile, load
 from cutwater.cli.settings import DEFAULT_CHECKPOINTING, Settings, parse
 from cutwater.cli.waiting import Waiting, told_if_long
 from cutwater.config import CheckpointMode
-from cutwater.environment import Environment
+from cutwater.environment import Environment, storage_of
 from cutwater.errors import CutwaterError, RestoreError
 from cutwater.job.handle import Job
 from cutwater.job.result import JobResult
@@ -78,7 +77,7 @@ def _refuse_what_cannot_be_restored(env: Environment, job_name: str, restore: st
     if restore == "latest" and env.checkpointing is not None:
         start = choose_start(
             restore,
-            JobStore(open_storage(env.checkpointing.storage), job_name).facts(
+            JobStore(storage_of(env.checkpointing), job_name).facts(
                 restore,
                 all_sinks_idempotent=False,
                 on_damaged="fail",

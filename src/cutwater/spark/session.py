@@ -1,8 +1,10 @@
 """Our own local session, for users who bring none: started for the first job, and anew for one that needs more slots."""
 
 import atexit
+import glob
 import os
 import shutil
+import socket
 import tempfile
 import threading
 import time
@@ -146,7 +148,7 @@ def open_session(master: str | None, settings: Mapping[str, str], slots: int | N
         conf.set("spark.driver.host", "127.0.0.1")
     conf.set("spark.driver.memory", "2g")
     conf.set("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={quiet_logging()}")
-    local = _local_folder()
+    local = local_folder()
     conf.set("spark.local.dir", str(local))
     conf.set("spark.sql.warehouse.dir", str(local / "warehouse"))
     for key, value in settings.items():
@@ -178,18 +180,20 @@ def quiet_logging() -> str:
     return str(files("cutwater.spark").joinpath("log4j2-quiet.properties"))
 
 
-def _local_folder() -> Path:
+def local_folder() -> Path:
     """For Spark's own files. Not in the system's temporary folder: a cleaner there would fail every later attempt.
 
     Removed when this process ends; what killed processes left is removed by the next one.
     """
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cutwater"
     base.mkdir(parents=True, exist_ok=True)
-    for left in base.glob("spark-local-*"):
-        owner = left.name.split("-")[2]
+    # A home may be shared by machines: each knows the processes of its own.
+    ours = f"spark-local-{socket.gethostname()}-"
+    for left in base.glob(f"{glob.escape(ours)}*"):
+        owner = left.name.removeprefix(ours).split("-")[0]
         if not (owner.isdigit() and psutil.pid_exists(int(owner))):
             shutil.rmtree(left, ignore_errors=True)
-    local = Path(tempfile.mkdtemp(prefix=f"spark-local-{os.getpid()}-", dir=base))
+    local = Path(tempfile.mkdtemp(prefix=f"{ours}{os.getpid()}-", dir=base))
     atexit.register(shutil.rmtree, local, ignore_errors=True)
     return local
 

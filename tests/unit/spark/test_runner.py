@@ -1,13 +1,18 @@
 """Where a job starts and what its end leaves behind, as far as it does not take Spark to see it."""
 
+import signal
+import socket
+import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import polars as pl
+import psutil
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
@@ -18,6 +23,7 @@ from cutwater.checkpoint.job_lock import JobLock
 from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.start import RunEnd
 from cutwater.checkpoint.statistics import CheckpointHistory
+from cutwater.control.messages import Hello
 from cutwater.errors import ConfigError, RestoreError, StorageInUse
 from cutwater.job.attempt import RootCause
 from cutwater.job.definition import JobDefinition
@@ -113,6 +119,43 @@ def test_a_start_that_is_canceled_before_its_first_attempt_leaves_the_end_of_the
     running.run()
     facts = JobStore(FileStorage(str(tmp_path)), "mine").facts("auto", all_sinks_idempotent=False, on_damaged="fail")
     assert facts.end is RunEnd.FINISHED
+
+
+@pytest.fixture
+def left_behind() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that a driver which died may have left, stuck in a call of the user's."""
+    with subprocess.Popen(["sleep", "600"]) as process:
+        yield process
+        process.kill()
+
+
+def start_after_a_driver_that_noted(folder: Path, worker: Hello) -> SparkRunner:
+    mine = define(folder, "mine", "counts")
+    before = JobStore(FileStorage(str(folder)), "mine")
+    before.acquire_attempt()
+    before.note_workers([asdict(worker)])
+    running = runner(folder, mine, "auto")
+    running.cancel()  # before the first attempt: what comes before that is done all the same
+    running.run()
+    return running
+
+
+def test_workers_of_a_driver_that_died_are_dead_before_anything_of_the_next_one_runs(
+    tmp_path: Path, left_behind: subprocess.Popen[bytes]
+) -> None:
+    started = psutil.Process(left_behind.pid).create_time()
+    running = start_after_a_driver_that_noted(tmp_path, Hello(socket.gethostname(), left_behind.pid, started))
+    assert left_behind.wait(0) == -signal.SIGKILL
+    assert any(f"worker {left_behind.pid} of" in line for line in running._state.log.lines())
+    assert JobStore(FileStorage(str(tmp_path)), "mine").noted_workers() == []
+
+
+def test_a_later_process_with_the_number_of_such_a_worker_is_left_alone(
+    tmp_path: Path, left_behind: subprocess.Popen[bytes]
+) -> None:
+    started = psutil.Process(left_behind.pid).create_time()
+    start_after_a_driver_that_noted(tmp_path, Hello(socket.gethostname(), left_behind.pid, started - 100))
+    assert left_behind.poll() is None
 
 
 def canceled_with_checkpoints_to_delete(folder: Path, delete: Callable[[Any], None]) -> SparkRunner:

@@ -1,8 +1,14 @@
-"""Why there is no session: one line each."""
+"""Why there is no session: one line each. And the folder of one."""
 
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
 from pyspark.errors import PySparkRuntimeError
 
-from cutwater.spark.session import not_started
+from cutwater.spark.session import local_folder, not_started
 
 
 class JavaException:
@@ -29,3 +35,22 @@ def test_what_java_said_is_the_reason() -> None:
 
 def test_any_other_error_is_named() -> None:
     assert "FileNotFoundError: spark-submit" in not_started("local", FileNotFoundError("spark-submit"))
+
+
+def test_folders_of_dead_processes_of_this_machine_are_removed_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    here = socket.gethostname()
+    with subprocess.Popen(["true"]) as dead:
+        dead.wait()
+    names = [
+        f"spark-local-{here}-{dead.pid}-a",
+        f"spark-local-{here}-{os.getpid()}-b",
+        f"spark-local-elsewhere-{dead.pid}-c",
+    ]
+    for name in names:
+        (tmp_path / "cutwater" / name).mkdir(parents=True)
+    mine = local_folder()
+    left = {path.name for path in (tmp_path / "cutwater").iterdir()}
+    assert left == {*names[1:], mine.name}
