@@ -14,6 +14,7 @@ from cutwater.errors import RestoreError
 Json = Any
 
 DUE = "due"
+"""Time had come so far, but what it made due was not all done."""
 WATERMARKS = ("watermarks", "split_watermarks", "rested", "told", DUE)
 """How far time had come: kept so that a restore is as if nothing had happened, but nothing that anybody would miss."""
 
