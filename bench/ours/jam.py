@@ -8,6 +8,7 @@ instead of sleeping, as the peer does, which has no sink that sleeps.
 
 import argparse
 import hashlib
+import math
 import statistics
 import time
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,7 @@ from bench.ours.session import PRIME, arguments, scratch_folder, session
 from bench.peers.measure import Meter, emit, note
 from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointStatus
 from cutwater.job.definition import JobDefinition
-from cutwater.subtask.limits import MIB, FlowLimits
+from cutwater.subtask.limits import FlowLimits
 
 MODES: Mapping[str, Mapping[str, Any]] = {
     "aligned": {},
@@ -31,6 +32,7 @@ MODES: Mapping[str, Mapping[str, Any]] = {
     "unaligned": {"unaligned": True},
 }
 MILLISECOND = 0.001
+WARM_UP_SECONDS = 20
 BURNT_REPEATS = 120
 """Of a text of 4 KiB: about a millisecond."""
 
@@ -76,13 +78,16 @@ class Shape:
     burns: bool
     parallelism: int
 
+    @property
+    def keys(self) -> int:
+        return max(1, self.state_bytes // self.steps // self.row_bytes)
+
     def build(self, env: cw.Environment) -> None:
-        keys = max(1, self.state_bytes // self.steps // self.row_bytes)
         stream = env.read(cw.sequence(None), uid="numbers")
         text = pl.col("value").cast(pl.String).str.pad_start(self.row_bytes, "x")
         schema = "value long, text string, k long"
         for step in range(self.steps):
-            columns = {"k": (pl.col("value") * PRIME + step) % keys} | ({} if step else {"text": text})
+            columns = {"k": (pl.col("value") * PRIME + step) % self.keys} | ({} if step else {"text": text})
             stream = stream.with_columns(**columns).select("value", "text", "k")
             stream = stream.key_by("k").process(Latest, schema).uid(f"step-{step + 1}")
         stream.process(SlowSink(burns=self.burns), schema).uid("slow").write(cw.discard(), uid="dropped")
@@ -138,7 +143,7 @@ def jammed_job(spark: SparkSession, shape: Shape, mode: str, folder: Path, limit
 
 def is_jammed(job: cw.Job, shape: Shape, limits: FlowLimits) -> bool:
     readers = [each for subtask, each in job.progress.items() if "step" in subtask.vertex]
-    full = [each.inbox_bytes >= limits.inbox_bytes * 0.9 for each in readers]
+    full = [each.inbox_bytes >= limits.least_inbox_bytes / 2 and each.records_in >= shape.keys for each in readers]
     return len(full) == shape.steps * shape.parallelism and all(full)
 
 
@@ -148,9 +153,11 @@ def through_the_sink(job: cw.Job, shape: Shape) -> int:
 
 
 def take(job: cw.Job, shape: Shape, count: int, pause: float) -> Taken:
-    """``count`` of them count; one before them warms up."""
-    job.trigger_checkpoint()
-    time.sleep(pause)
+    """``count`` of them count; those before them warm up: a job that is jammed has been running for longer than this one."""
+    until = time.monotonic() + WARM_UP_SECONDS
+    while time.monotonic() < until:
+        job.trigger_checkpoint()
+        time.sleep(pause)
     taken, inboxes = [], []
     began, passed_before = time.monotonic(), through_the_sink(job, shape)
     for _ in range(count):
@@ -190,16 +197,15 @@ def run(
 
 
 def equal_in_flight(deep: Taken, steps: int, fewer: int, parallelism: int) -> FlowLimits:
-    """The bound of the inboxes with which ``fewer`` steps have as many bytes on their way: the rest is in Spark's pipes."""
-    limits = FlowLimits()
-    in_pipe = max(0.0, deep.in_flight_bytes / (steps * parallelism) - limits.inbox_bytes)
-    return replace(limits, inbox_bytes=int(deep.in_flight_bytes / (fewer * parallelism) - in_pipe))
+    """The bound of the inboxes with which ``fewer`` steps have as many bytes on their way. Of those of ``deep`` nearly all are
+    in Spark's pipes, which the inboxes of slow subtasks are small beside; here they are filled whatever their pace."""
+    in_pipe = deep.in_flight_bytes / (steps * parallelism)
+    return FlowLimits(inbox_bytes=int(deep.in_flight_bytes / (fewer * parallelism) - in_pipe), inbox_seconds=math.inf)
 
 
-def growth_percent(bytes_held: list[int]) -> float:
-    """The last third of the checkpoints against the first."""
-    third = max(1, len(bytes_held) // 3)
-    return (statistics.mean(bytes_held[-third:]) / max(1.0, statistics.mean(bytes_held[:third])) - 1) * 100
+def most_at_last(bytes_held: list[int]) -> int:
+    """In the last third of the checkpoints: if the bytes grew with each of them, it would show here."""
+    return max(bytes_held[-max(1, len(bytes_held) // 3) :])
 
 
 def depth_figures(spark: SparkSession, wanted: argparse.Namespace, shape: Shape) -> dict[str, float]:
@@ -242,8 +248,8 @@ def main() -> None:
                 f"{prefix}state_mb": taken.checkpoints[-1].state_bytes / 1e6,
             }
             if mode == "unaligned":
-                fields["inbox_growth_percent"] = growth_percent(taken.inbox_bytes)
-                fields["inbox_most_mb"] = max(taken.inbox_bytes) / MIB
+                fields["inbox_most_mb"] = max(taken.inbox_bytes) / 1e6
+                fields["inbox_at_last_mb"] = most_at_last(taken.inbox_bytes) / 1e6
         if "aligned" in wanted.modes and "unaligned" in wanted.modes:
             fields["aligned_times"] = fields["aligned_barriers_ms"] / fields["barriers_ms"]
         if wanted.depths:

@@ -137,7 +137,12 @@ def test_the_schedules_reach_what_they_are_meant_to_reach() -> None:
     in_flight = processed = replayed = changed = aligned = 0
     for seed in range(12):
         timeout = (None, "5ms", "100ms")[seed % 3]
-        world = World(Setting("two keyed steps", seed, unaligned=True, aligned_timeout=timeout, rows=12, timeout="10s"))
+        world = World(
+            Setting("two keyed steps", seed, unaligned=True, aligned_timeout=timeout, rows=12, timeout="10s", crashes=0)
+        )
+        run_to_the_end(world, until=lambda world=world: any(info.in_flight_bytes for info in world.ended[-1:]))  # type: ignore[misc]
+        if not world.finished:
+            world.crash()
         run_to_the_end(world).judge()
         completed = [info for info in world.ended if info.status.value == "completed"]
         in_flight += sum(info.in_flight_bytes > 0 for info in completed)
@@ -154,6 +159,31 @@ def test_the_schedules_reach_what_they_are_meant_to_reach() -> None:
     assert replayed > 1, "no attempt began with rows in flight"
     assert changed > 3, "no alignment ran out of time"
     assert aligned > 1, "every alignment ran out of time"
+
+
+def test_the_state_of_a_cut_that_overtakes_is_stored_behind_its_barriers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until they are there, storing would take the interpreter from the reader (rule 14): at most as long as the loop stands
+    still for them."""
+    begun: set[tuple[int, int]] = set()
+    still_waited: list[bool] = []
+    take, hand_over = OperatorSubtask._taken, Subtask._store_soon
+
+    def taken(self: OperatorSubtask, mark: CutMark, rest: Any) -> None:
+        begun.add((id(self), mark.checkpoint))
+        take(self, mark, rest)
+
+    def handed_over(self: Any, cut: Any) -> None:
+        if cut.rows_follow:
+            assert (id(self), cut.checkpoint) in begun
+            still_waited.append(self.intake.recording == cut.checkpoint)
+        hand_over(self, cut)
+
+    monkeypatch.setattr(OperatorSubtask, "_taken", taken)
+    monkeypatch.setattr(Subtask, "_store_soon", handed_over)
+    for seed in range(6):
+        run_and_judge(Setting("two keyed steps", seed, unaligned=True, rows=12, crashes=0, timeout="10s"))
+    assert still_waited.count(False) > 20
+    assert still_waited.count(False) > still_waited.count(True)
 
 
 def test_over_its_budget_a_checkpoint_is_given_up_with_the_reason_and_the_job_goes_on() -> None:

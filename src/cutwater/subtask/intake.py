@@ -28,6 +28,7 @@ from cutwater.flow.clock import Clock
 from cutwater.flow.envelope import Row, RowKind, read_barrier
 from cutwater.flow.ids import ChannelId, CheckpointId
 from cutwater.subtask.cut_mark import CutMark, HeardCheckpoints
+from cutwater.subtask.flow_rate import FlowRate
 from cutwater.subtask.held import HeldQueue
 from cutwater.subtask.limits import FlowLimits
 from cutwater.subtask.recording import Recording
@@ -74,6 +75,8 @@ class Intake:
         self._expected: dict[ChannelId, int] = dict.fromkeys(channels, 0)
         self._passed: dict[ChannelId, CheckpointId] = dict.fromkeys(channels, CheckpointId(0))
         """The last barrier of each channel."""
+        self._clock = clock
+        self._rate = FlowRate()
         self._heard = HeardCheckpoints(clock)
         self._due: CutMark | None = None
         self._recording: Recording | None = None
@@ -97,10 +100,17 @@ class Intake:
         with self._changed:
             return sum(queue.bytes for queue in self._held.values())
 
+    @property
+    def inbox_room(self) -> int:
+        """Bytes at which the inbox is full."""
+        limits = self._limits
+        least = min(limits.least_inbox_bytes, limits.inbox_bytes)
+        return self._rate.bytes_in(limits.inbox_seconds, least=least, most=limits.inbox_bytes)
+
     def offer(self, row: Row) -> bool:
         with self._changed:
             queue = self._held.get(row.channel)
-            full = self.inbox_bytes >= self._limits.inbox_bytes
+            full = self.inbox_bytes >= self.inbox_room
             if queue is None and full and row.kind is RowKind.DATA and not self._barriers.gate_is_open:
                 return False
             self._check_sequence(row)
@@ -173,10 +183,11 @@ class Intake:
                 return None
             item = self._inbox.popleft()
             if isinstance(item, Row):
-                was_full = self.inbox_bytes >= self._limits.inbox_bytes
+                was_full = self.inbox_bytes >= self.inbox_room
                 self.inbox_bytes -= item.size
                 self._heard.taken_bytes += item.size
-                if was_full and self.inbox_bytes < self._limits.inbox_bytes:
+                self._rate.add(item.size, self._clock.monotonic())
+                if was_full and self.inbox_bytes < self.inbox_room:
                     self._stopped.let_all_go(Why.FLOODED)
                     self._changed.notify_all()
             return item
@@ -242,7 +253,7 @@ class Intake:
 
     def _stem(self, channels: Iterable[ChannelId]) -> None:
         """Senders that are not waited for can wait themselves until the inbox is as it should be."""
-        if self.inbox_bytes < self._limits.inbox_bytes:
+        if self.inbox_bytes < self.inbox_room:
             return
         for channel in channels:
             self._stopped.stop(channel, Why.FLOODED)

@@ -22,9 +22,10 @@ from cutwater.subtask.intake import Intake, IntakeEvents
 from cutwater.subtask.limits import KIB
 from cutwater.subtask.recording import Recording
 from cutwater.subtask.setup import Guarantee, SubtaskSetup
+from cutwater.subtask.snapshotting import FrozenCut
 from cutwater.subtask.subtask import Steps, Subtask
 
-SMALL_ROWS_BYTES = 64 * KIB
+SMALL_ROWS_BYTES = 256 * KIB
 STAND_STILL_SECONDS = 0.3
 """At most: behind an unaligned cut the reader needs the interpreter more than the loop does (rule 14)."""
 
@@ -58,6 +59,8 @@ class OperatorSubtask(Subtask):
         self._lanes = {
             incoming.channel: Lane(edges.index(incoming.edge), incoming.sender.index) for incoming in setup.inputs
         }
+        self._unstored: FrozenCut | None = None
+        """Frozen, and not yet handed to the snapshot thread."""
         self._awaits: CheckpointId | None = None
         """Stands still until the barriers of this one have arrived."""
         aligned = Aligning(WaitingForFirstBarrier(live))
@@ -72,7 +75,7 @@ class OperatorSubtask(Subtask):
                 resume=lambda channel: self._send(RequestResume(channel)),
                 abandon=lambda checkpoint, reason: self._send(Decline(checkpoint, reason)),
                 recorded=self._store_rows,
-                dropped=lambda checkpoint: self._background.snapshot(lambda: self._snapshotting.forget(checkpoint)),
+                dropped=self._forget_rows,
             ),
             setup.spill_folder,
         )
@@ -95,7 +98,26 @@ class OperatorSubtask(Subtask):
             )
             yield from replay.rows(rows.batches(), own, setup.max_parallelism)
 
+    def _store_soon(self, cut: FrozenCut) -> None:
+        """Overtaking, its barriers come first: until they are there, the reader needs the interpreter (rule 14)."""
+        if cut.rows_follow:
+            self._unstored = cut
+        else:
+            super()._store_soon(cut)
+
+    def _store_now(self) -> None:
+        """Called by the loop and, with what the barriers bring, by others: whoever comes first."""
+        with self.mailbox.changed:
+            cut, self._unstored = self._unstored, None
+            if cut is not None:
+                super()._store_soon(cut)
+
+    def _forget_rows(self, checkpoint: CheckpointId) -> None:
+        self._store_now()
+        self._background.snapshot(lambda: self._snapshotting.forget(checkpoint))
+
     def _store_rows(self, recording: Recording) -> None:
+        self._store_now()
         table = RecordedTable(recording.rows, self._lanes)
         self._background.snapshot(
             lambda: self._snapshotting.store_rows(recording.checkpoint, table, self._edges, recording.alignment)
@@ -158,6 +180,7 @@ class OperatorSubtask(Subtask):
                 break
             yield Wait(left)
         self._awaits = None
+        self._store_now()
 
     def _work(self) -> Steps:
         item = self.intake.take()
@@ -215,7 +238,7 @@ class OperatorSubtask(Subtask):
         entry = self._entry[row.channel]
         start = 0
         while start < batch.num_rows:
-            piece = batch.slice(start, self._pace.rows)
+            piece = batch.slice(start, self._slice_rows)
             self._slice(piece.num_rows, _call(entry, piece))
             start += piece.num_rows
             if start < batch.num_rows:

@@ -16,6 +16,7 @@ from cutwater.flow.partitioning import partition
 from cutwater.flow.watermarks import MIN_WATERMARK, Milliseconds
 from cutwater.graph.logical import Exchange
 from cutwater.graph.plan import OutputRoute
+from cutwater.subtask.flow_rate import FlowRate
 from cutwater.subtask.limits import FlowLimits
 
 
@@ -121,9 +122,11 @@ class Outputs:
         # Senders begin their round robin at different receivers, or all first batches would meet at one.
         self._routers = [_Router(route, max_parallelism, subtask) for route in routes]
         self._buffers = [buffer for router in self._routers for buffer in router.buffers]
+        self._rate = FlowRate()
         self._oldest: float | None = None
         self._time_told_at = 0.0
         self.records_out = 0
+        self.bytes_out = 0
 
     @property
     def channels(self) -> frozenset[ChannelId]:
@@ -135,10 +138,22 @@ class Outputs:
     def has_waiting(self) -> bool:
         return any(buffer.bytes for buffer in self._buffers)
 
-    def full(self) -> list[Row]:
+    def full(self, now: float) -> list[Row]:
         """The payloads that are ready by size."""
-        limit = self._limits.payload_bytes
-        return [row for buffer in self._buffers if buffer.bytes >= limit for row in buffer.take(limit)]
+        limit = self._payload_bytes
+        rows = [row for buffer in self._buffers if buffer.bytes >= limit for row in buffer.take(limit)]
+        self._left(rows, now)
+        return rows
+
+    @property
+    def _payload_bytes(self) -> int:
+        limits = self._limits
+        least = min(limits.least_payload_bytes, limits.payload_bytes)
+        return self._rate.bytes_in(limits.linger_seconds, least=least, most=limits.payload_bytes)
+
+    def _left(self, rows: Iterable[Row], now: float) -> None:
+        if size := sum(row.size for row in rows):
+            self._rate.add(size, now)
 
     def overdue(self, now: float) -> bool:
         """Whether a record has waited its linger time (the clock starts at the first look after it came), or a watermark."""
@@ -154,6 +169,7 @@ class Outputs:
     def flush(self, now: float) -> list[Row]:
         """All records, and the watermark to whom it is due without any."""
         rows = self._records()
+        self._left(rows, now)
         if now >= self._time_told_at + self._limits.watermark_seconds and (alone := self._time()):
             self._time_told_at = now
             rows.extend(alone)
@@ -167,7 +183,7 @@ class Outputs:
 
     def _records(self) -> list[Row]:
         self._oldest = None
-        return [row for buffer in self._buffers for row in buffer.take(self._limits.payload_bytes)]
+        return [row for buffer in self._buffers for row in buffer.take(self._payload_bytes)]
 
     def _time(self) -> list[Row]:
         return [row for buffer in self._buffers for row in buffer.take_time()]
@@ -207,6 +223,7 @@ class _Send:
 
     def __call__(self, batch: pa.RecordBatch) -> None:
         self._outputs.records_out += batch.num_rows
+        self._outputs.bytes_out += batch.nbytes
         self._router.send(batch)
 
     def advance(self, watermark: Milliseconds) -> None:

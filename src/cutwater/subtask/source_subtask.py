@@ -114,7 +114,7 @@ class SourceSubtask(Subtask):
                 self._input.checkpoint_completed(checkpoint)
 
     def _work_directly(self) -> Steps:
-        asked = self._pace.rows
+        asked = self._slice_rows
         batch = self._next(asked)
         self._tell_splits()
         if batch is None:
@@ -132,7 +132,7 @@ class SourceSubtask(Subtask):
     def _work_reserved(self) -> Steps:
         """At most once: rows are emitted only when a restart is sure to go on behind them."""
         if not self._reserved:
-            while len(self._reserved) < RESERVED_BATCHES and (batch := self._next(self._pace.rows)) is not None:
+            while len(self._reserved) < RESERVED_BATCHES and (batch := self._next(self._slice_rows)) is not None:
                 self._reserved.append(batch)
             if not self._reserved:
                 if self._input.exhausted:

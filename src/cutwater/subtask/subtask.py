@@ -37,6 +37,7 @@ from cutwater.subtask.freezing import kept
 from cutwater.subtask.gap import LoopGap
 from cutwater.subtask.mailbox import Mailbox
 from cutwater.subtask.operator_contexts import OperatorContexts
+from cutwater.subtask.outflow import Outflow
 from cutwater.subtask.outputs import Outputs
 from cutwater.subtask.pace import Pace
 from cutwater.subtask.setup import Background, SubtaskSetup, SubtaskState, TableWriter
@@ -73,7 +74,9 @@ class Subtask(ABC):
         self._snapshotting = Snapshotting(
             setup.subtask, writer, clock, send, self.mailbox.fail, self._resumed, incremental=setup.backend.incremental
         )
-        self._pace = Pace(setup.limits.slice_seconds, setup.limits.max_slice_rows)
+        limits = setup.limits
+        self._pace = Pace(limits.slice_seconds, limits.max_slice_rows)
+        self._outflow = Outflow(limits.max_slice_bytes, limits.leaving_seconds, limits.max_slice_rows)
         self.gap = LoopGap()
         self._ended = False
         self._stands_still = False
@@ -236,9 +239,10 @@ class Subtask(ABC):
                 yield from self._cut_between_steps()
 
     def _send_ready(self) -> Iterator[Step]:
-        full = self._outputs.full()
+        full = self._outputs.full(began := self._clock.monotonic())
         if full:
             yield Emit(tuple(full), urgent=False)
+            self._outflow.left(self._clock.monotonic() - began)
         # Also right behind full ones: a channel that gets little must not wait until the others rest.
         if self._outputs.overdue(now := self._clock.monotonic()):
             yield Emit(tuple(self._outputs.flush(now)), urgent=True)
@@ -296,7 +300,7 @@ class Subtask(ABC):
         if cut.waits:
             self._snapshotting.store(cut)
         else:
-            self._background.snapshot(lambda: self._snapshotting.store(cut))
+            self._store_soon(cut)
         self._taken(mark, rest)
         if not self._ended:
             barrier = self._outputs.barrier(
@@ -304,6 +308,9 @@ class Subtask(ABC):
             )
             yield Emit(tuple(barrier), urgent=True)
         yield from self._after_cut(mark)
+
+    def _store_soon(self, cut: FrozenCut) -> None:
+        self._background.snapshot(lambda: self._snapshotting.store(cut))
 
     def _end(self, *, drain: bool) -> Iterator[Step]:
         """All input was processed: pass END on, once; live on, acknowledge, and wait for Finish (rule 20)."""
@@ -337,13 +344,18 @@ class Subtask(ABC):
     def inbox_bytes(self) -> int:
         return 0
 
+    @property
+    def _slice_rows(self) -> int:
+        return min(self._pace.rows, self._outflow.rows)
+
     def _slice(self, rows: int, process: Callable[[], None]) -> None:
         """One slice, measured: its length sets the next one's, and the longest is what a trigger may wait for."""
         clock = self._clock
         self.gap.enter(clock.monotonic())
-        waited_before = clock.waited_for_core()
+        waited_before, made_before = clock.waited_for_core(), self._outputs.bytes_out
         process()
         waited = clock.waited_for_core() - waited_before
         # Fewer rows are no help against a machine that is busy with others: they would only cost more each.
         self._pace.observe(rows, self.gap.leave(clock.monotonic()) - waited)
+        self._outflow.made(rows, self._outputs.bytes_out - made_before)
         self.records_in += rows

@@ -1,6 +1,6 @@
 """What is made of the checkpoints of a jammed job."""
 
-from bench.ours.jam import Taken, barriers_ms, equal_in_flight, growth_percent
+from bench.ours.jam import Taken, barriers_ms, equal_in_flight, most_at_last
 from cutwater.checkpoint.statistics import (
     CheckpointInfo,
     CheckpointKind,
@@ -34,11 +34,12 @@ def test_the_last_barrier_counts_wherever_it_arrives() -> None:
 
 
 def test_fewer_steps_get_larger_inboxes_until_as_many_bytes_are_on_their_way() -> None:
-    """Ten subtasks with 2 MiB in the inbox and 3 in the pipe have what four have with 9.5 and 3."""
+    """Ten subtasks with 5 MiB in the pipe have what four have with as much there and 7.5 in the inbox."""
     deep = Taken([checkpoint((0.0, 0.0, 50 * MIB))], [])
-    assert equal_in_flight(deep, steps=5, fewer=2, parallelism=2).inbox_bytes == 9.5 * MIB
+    assert equal_in_flight(deep, steps=5, fewer=2, parallelism=2).inbox_bytes == 7.5 * MIB
 
 
-def test_growth_compares_the_last_third_with_the_first() -> None:
-    assert growth_percent([10, 10, 50, 20, 15, 15]) == 50
-    assert growth_percent([10] * 12) == 0
+def test_bytes_that_grow_with_each_checkpoint_show_in_the_last_third() -> None:
+    assert most_at_last([10, 90, 50, 20, 15, 15]) == 15
+    assert most_at_last([1, 2, 3, 4, 5, 6]) == 6
+    assert most_at_last([7]) == 7

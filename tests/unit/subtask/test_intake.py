@@ -106,6 +106,24 @@ def test_a_full_inbox_refuses_data_until_the_loop_has_made_room() -> None:
     assert bench.taken() == ["more"]
 
 
+def test_the_inbox_of_a_slow_subtask_is_full_early() -> None:
+    """What would wait longer helps nobody, and barriers would stand behind it."""
+    bench = Bench(limits=FlowLimits(inbox_bytes=1000, inbox_seconds=0.1, least_inbox_bytes=20))
+    for _ in range(30):
+        assert bench.data(A, "x" * 100)
+        assert bench.taken() == ["x" * 100]
+        bench.clock.advance(1.0)
+    assert bench.intake.inbox_room == 20
+    assert bench.data(A, "x" * 20)
+    assert not bench.data(A, "more")
+    assert bench.taken() == ["x" * 20]
+    for _ in range(5000):
+        assert bench.data(A, "x" * 100)
+        bench.taken()
+        bench.clock.advance(0.002)
+    assert bench.intake.inbox_room == 1000, "it is fast again"
+
+
 def test_barriers_and_ends_pass_a_full_inbox() -> None:
     bench = Bench()
     bench.data(A, "x" * 20)

@@ -19,10 +19,18 @@ from cutwater.subtask.outputs import Outputs
 SCHEMA = pa.schema([("k", pa.int64())])
 
 
-def outputs(exchange: Exchange, width: int, *, payload_bytes: int = 1 << 20, subtask: int = 0) -> Outputs:
+def outputs(
+    exchange: Exchange,
+    width: int,
+    *,
+    payload_bytes: int = 1 << 20,
+    least_payload_bytes: int = 1 << 20,
+    subtask: int = 0,
+) -> Outputs:
     channels = tuple(ChannelId(10 + index) for index in range(width))
     route = OutputRoute(0, "op", None, exchange, ("k",), channels, tuple(range(width)))
-    return Outputs([route], 128, FlowLimits(payload_bytes=payload_bytes, linger_seconds=0.02), subtask)
+    limits = FlowLimits(payload_bytes=payload_bytes, least_payload_bytes=least_payload_bytes, linger_seconds=0.02)
+    return Outputs([route], 128, limits, subtask)
 
 
 def batch(*keys: int) -> pa.RecordBatch:
@@ -46,7 +54,7 @@ def test_keyed_records_go_to_the_owner_of_their_key_group_in_order(
     rows: list[Row] = []
     for keys in batches:
         send(batch(*keys))
-        rows.extend(out.full())
+        rows.extend(out.full(0.0))
     rows.extend(out.flush(0.0))
     found = by_channel(rows)
     every = [key for keys in batches for key in keys]
@@ -90,9 +98,9 @@ def test_an_end_comes_behind_everything_and_says_whether_to_drain() -> None:
 def test_payloads_leave_when_they_are_full_and_stay_under_the_cap() -> None:
     out = outputs(Exchange.KEY_GROUP, 1, payload_bytes=80)
     out.sends()[0][2](batch(*range(5)))
-    assert out.full() == []
+    assert out.full(0.0) == []
     out.sends()[0][2](batch(*range(25)))
-    rows = out.full()
+    rows = out.full(0.0)
     assert len(rows) == 3
     assert all(read_data(row, SCHEMA).num_rows <= 10 for row in rows)
     assert not out.has_waiting()
@@ -168,3 +176,15 @@ def test_an_end_without_drain_still_tells_how_far_time_had_come() -> None:
     out = outputs(Exchange.KEY_GROUP, 1)
     out.sends()[0][2].advance(5)
     assert marks(out.end(drain=False)) == [(10, RowKind.WATERMARK, 5), (10, RowKind.END, 0)]
+
+
+def test_where_little_leaves_within_the_linger_time_payloads_are_small() -> None:
+    """Behind slow receivers large ones would only fill Spark's pipes."""
+    out = outputs(Exchange.KEY_GROUP, 1, payload_bytes=100_000, least_payload_bytes=8_000)
+    send = out.sends()[0][2]
+    sizes = []
+    for step in range(100):
+        send(batch(*range(12_500)))  # 100 KB, one a second
+        sizes.append(max(row.size for row in out.full(float(step))))
+    assert sizes[0] > 100_000
+    assert sizes[-1] < 9_000

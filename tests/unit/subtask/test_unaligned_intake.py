@@ -290,3 +290,23 @@ def test_what_is_processed_while_an_alignment_waits_is_counted() -> None:
     mark = bench.intake.take()
     assert isinstance(mark, CutMark)
     assert (mark.alignment.processed_bytes, mark.alignment.seconds) == (2, 0.25)
+
+
+def test_senders_that_wait_for_a_flooded_inbox_go_on_when_it_may_have_more_again() -> None:
+    """The room grows with the speed of the loop: whoever it makes room for must hear of it, or would wait for ever."""
+    bench = Cutting(limits=FlowLimits(inbox_bytes=10_000, inbox_seconds=0.1, least_inbox_bytes=20))
+    for _ in range(30):
+        bench.data(A, "x" * 100)
+        bench.taken()
+        bench.clock.advance(1.0)
+    bench.intake.request_cut(ONE, 1.0)
+    bench.cut()
+    for _ in range(1000):
+        bench.data(B, "y" * 100)
+    for channel in (A, B):
+        bench.overtaking(channel, ONE)
+    assert ("pause", B) in bench.told
+    while bench.intake.take() is not None and ("resume", B) not in bench.told:
+        bench.clock.advance(0.001)
+    assert ("resume", B) in bench.told
+    assert bench.intake.inbox_bytes > 20, "it went fast, so that the room grew while rows were left"
