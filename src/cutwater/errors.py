@@ -6,6 +6,7 @@
     │   └── PlanError          a pipeline that cannot run as it stands (slots, session, duplicate uids)
     ├── StorageError           the checkpoint storage refused or lost something
     │   ├── StorageInUse       another living driver owns this folder
+    │   ├── TakenOver          another driver took the job over while this one ran: this one has to end
     │   ├── UncertainWrite     a write failed so late that the file may or may not be stored
     │   └── DamagedCheckpoint  a stored file does not match its checksum
     ├── RestoreError           the stored state does not fit this program
@@ -42,6 +43,10 @@ class StorageError(CutwaterError):
 
 class StorageInUse(StorageError):
     """Another living driver holds this job's folder."""
+
+
+class TakenOver(StorageError):
+    """Another driver runs the job in this folder now: whoever gets this publishes nothing more, and does not try again."""
 
 
 class UncertainWrite(StorageError):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from cutwater.connectors.collect import Collect
 from cutwater.connectors.sink import Sink
 from cutwater.connectors.source import Source
 from cutwater.errors import ConfigError, PlanError
@@ -58,6 +59,7 @@ def to_graph(drafts: Sequence[Draft], parallelism: int) -> LogicalGraph:
     """The graph with every uid and parallelism settled; ``parallelism`` is for nodes that have none of their own."""
     if not drafts:
         raise PlanError("The pipeline is empty: begin with env.read(source) and end with .write(sink).")
+    _refuse_shared_uids(drafts)
     uids: dict[Draft, str] = {}
     widths: dict[Draft, int] = {}
     nodes: list[Node] = []
@@ -89,6 +91,34 @@ def to_graph(drafts: Sequence[Draft], parallelism: int) -> LogicalGraph:
     graph = LogicalGraph(tuple(nodes), tuple(edges))
     _refuse_open_ends(graph)
     return graph
+
+
+def _refuse_shared_uids(drafts: Sequence[Draft]) -> None:
+    """Of those that the user wrote, or that follow from a name which the user wrote; derived ones are always free."""
+    seen: dict[str, Draft] = {}
+    for draft in drafts:
+        if draft.uid is None:
+            continue
+        other = seen.setdefault(draft.uid, draft)
+        if other is draft:
+            continue
+        collects = [each.sink.name for each in (other, draft) if isinstance(each.sink, Collect)]
+        match collects:
+            case [name, _]:
+                raise PlanError(
+                    f"collect({name!r}) is written twice, so that result.rows({name!r}) could mean either. Give each its own "
+                    f"name, or union the streams before: a.union(b).collect({name!r})."
+                )
+            case [name]:
+                raise PlanError(
+                    f"uid={draft.uid!r} is what collect({name!r}) goes by. Give the other operator another uid, or the collected "
+                    f"rows another name."
+                )
+            case _:
+                raise PlanError(
+                    f"The uid {draft.uid!r} is used by two operators, {other.name!r} and {draft.name!r}. State is found by uid: "
+                    f"give each operator its own."
+                )
 
 
 def _refuse_open_ends(graph: LogicalGraph) -> None:

@@ -1,10 +1,11 @@
 """What whoever waits for a job gets to see of it: a display on a terminal, lines elsewhere."""
 
+import errno
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -13,17 +14,18 @@ from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointStatus
 from cutwater.errors import JobStillRunning
 from cutwater.job.handle import Job
 from cutwater.job.result import JobResult
+from cutwater.terminal import Terminal
 
 LOOK_AGAIN = "200ms"
 
 
 def watch(job: Job, meanwhile: Callable[[], None] = lambda: None) -> JobResult:
     """Wait for the job's end. What it logs goes to standard error; on a terminal, how it goes is shown below that.
-    Ctrl-C cancels the job.
+    Ctrl-C cancels the job, and so does a reader of its output that leaves: BrokenPipeError, as from ``print``.
 
     ``meanwhile`` is called some times a second.
     """
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     view = _View(job)
     live = Live(view.render(), console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
 
@@ -35,7 +37,7 @@ def watch(job: Job, meanwhile: Callable[[], None] = lambda: None) -> JobResult:
             live.update(view.render())
         meanwhile()
 
-    with _canceled_on_ctrl_c(job), live or nullcontext():
+    with _canceled_by_whoever_leaves(job), live or nullcontext():
         return _await_end(job, tell, look)
 
 
@@ -51,18 +53,23 @@ def watch_in_lines(job: Job, say: Callable[[str], None], meanwhile: Callable[[],
             say(f"{job.name}: {status}")
         meanwhile()
 
-    with _canceled_on_ctrl_c(job):
+    with _canceled_by_whoever_leaves(job):
         return _await_end(job, say, look)
 
 
 @contextmanager
-def _canceled_on_ctrl_c(job: Job) -> Iterator[None]:
-    """Who ran the job by watching it has no other way to end it."""
+def _canceled_by_whoever_leaves(job: Job) -> Iterator[None]:
+    """Who ran the job by watching it has no other way to end it than Ctrl-C, or to read no further."""
     try:
         yield
     except KeyboardInterrupt:
         job.cancel()
         raise
+    except BrokenPipeError:
+        job.end_unread()
+        raise
+    if job.reader_left:
+        raise BrokenPipeError(errno.EPIPE, "standard output was closed while the job printed to it")
 
 
 def _await_end(job: Job, tell: Callable[[str], None], look: Callable[[], None]) -> JobResult:

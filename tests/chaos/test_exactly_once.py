@@ -14,7 +14,7 @@ import pytest
 
 from tests.chaos.chaos_job import KEYS
 from tests.chaos.victims import executors, kill, kill_driver, python_workers
-from tests.chaos.watching import NaiveReader, broken_links, in_commit_order
+from tests.chaos.watching import LOOK_SECONDS, NaiveReader, broken_links, in_commit_order
 
 JOB = Path(__file__).with_name("chaos_job.py")
 DEADLINE_SECONDS = 1500.0
@@ -58,7 +58,7 @@ def wait_for(condition: Callable[[], bool], driver: Driver, what: str) -> None:
     while not condition():
         assert driver.process.poll() in (None, 0), f"the driver died by itself:\n{driver.output}"
         assert time.monotonic() < deadline, f"never happened: {what}\n{driver.output}"
-        time.sleep(0.02)
+        time.sleep(LOOK_SECONDS)
 
 
 def strike(victim: str, driver: Driver, chance: random.Random) -> bool:
@@ -106,7 +106,7 @@ def test_the_output_of_a_job_killed_a_dozen_times_equals_the_truth(tmp_path: Pat
     assert not reader.complaints, told
     assert reader.looks > 100
     rows = in_commit_order(tmp_path / "out")
-    assert set(reader.seen) == set((tmp_path / "out").rglob("*.parquet"))
+    assert set(reader.seen) == {str(path) for path in (tmp_path / "out").rglob("*.parquet")}
     assert broken_links(rows).is_empty(), (told, broken_links(rows))
     assert not rows.select("k", "link").is_duplicated().any(), told
     last = rows.group_by("k").agg(pl.col("n", "total").max()).sort("k")

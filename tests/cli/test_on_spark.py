@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from cutwater.checkpoint.file_storage import FileStorage
+from cutwater.checkpoint.job_store import JobStore
+from cutwater.checkpoint.start import RunEnd
 from cutwater.cli.main import app
 from cutwater.spark.session import local_session
 
@@ -97,6 +100,34 @@ def test_run_shows_what_was_collected_and_how_it_went(tmp_path: Path) -> None:
     assert "... and 10 more" in result.stdout
     assert "tiny: finished" in result.stdout
     assert Path("checkpoints/tiny").is_dir()
+
+
+PRINTING = """
+import cutwater as cw
+
+def environment():
+    return cw.Environment(parallelism=1, checkpointing=cw.Checkpointing("200ms", storage="file:stored"))
+
+def pipeline(env):
+    env.read(cw.sequence(10_000_000, rate=2000), uid="numbers").print()
+"""
+
+
+def test_a_reader_that_leaves_ends_the_job_once_and_for_resuming(tmp_path: Path) -> None:
+    """A process of its own in a real pipe: ``cutwater run printing.py | head -1``."""
+    (tmp_path / "printing.py").write_text(PRINTING)
+    run = f"{sys.executable} -m cutwater.cli.main run printing.py"
+    done = subprocess.run(
+        ["bash", "-c", f"{run} | head -1; exit ${{PIPESTATUS[0]}}"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
+    )  # fmt: skip
+    assert done.stdout.startswith("value=")
+    assert done.returncode == 141, done.stderr
+    assert "nobody reads the standard output any more: the job is canceled; its checkpoints stay" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "restarting" not in done.stderr
+    store = JobStore(FileStorage(str(tmp_path / "stored")), "printing")
+    assert store.facts("auto", all_sinks_idempotent=True, on_damaged="fail").end is RunEnd.CANCELED
 
 
 def test_code_that_fails_ends_with_1_and_its_line_but_without_a_trace(tmp_path: Path) -> None:

@@ -360,3 +360,20 @@ def test_an_empty_folder_holds_no_checkpoints(tmp_path: Path) -> None:
     result = call("checkpoints", tmp_path)
     assert result.exit_code == 0
     assert "holds no checkpoints" in result.stdout.replace("\n", " ")
+
+
+# --- a reader that leaves ---------------------------------------------------------------------------------------------
+
+
+def test_a_command_whose_reader_left_ends_as_other_tools_do() -> None:
+    """128 + SIGPIPE and not a word, whether it notices while it prints or when Python writes what is left in its buffers."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "cutwater.cli.main", "conf", "--json"],
+            stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")

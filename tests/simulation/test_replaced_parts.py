@@ -427,6 +427,22 @@ def test_at_most_once_does_not_cut_into_other_splits_what_was_read_already(tmp_p
     assert splits_of(again.deploy()) == [{"s": 0, "p": 1}]
 
 
+def test_at_most_once_says_what_is_lost_when_it_goes_on(tmp_path: Path) -> None:
+    killed_behind_reservation(tmp_path, COUNTING)
+    again = started_at_most_once(tmp_path, COUNTING)
+    again.deploy()
+    (told,) = again.state.log.lines()
+    assert told.startswith("mode='at_most_once': nothing is restored. What was reserved to be read counts as read")
+    assert "by source: 'numbers' (splits: 1)" in told
+    assert "had not reached a sink when the last attempt ended are lost, and so is all state" in told
+
+
+def test_at_most_once_says_nothing_of_the_kind_before_anything_was_read(tmp_path: Path) -> None:
+    started = started_at_most_once(tmp_path, COUNTING)
+    started.deploy()
+    assert started.log == ""
+
+
 def test_at_most_once_too_says_what_other_settings_of_a_source_mean(tmp_path: Path) -> None:
     killed_behind_reservation(tmp_path, COUNTING)
     again = started_at_most_once(tmp_path, reading(cw.sequence(50_000)))

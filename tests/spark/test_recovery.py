@@ -1,5 +1,6 @@
 """What happens when something breaks: who is blamed, who must be dead, what is restored, and what is refused."""
 
+import json
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -127,6 +128,35 @@ def test_a_storage_folder_in_use_is_refused_and_free_again_afterwards(tmp_path: 
         second.start("owner")
     job.cancel()
     assert second.start("owner", restore="fresh").wait("200s").status == "finished"
+
+
+def test_a_driver_whose_folder_was_deleted_makes_way_for_the_one_that_starts_there(tmp_path: Path) -> None:
+    def begin(restore: str) -> cw.Job:
+        env = environment(tmp_path, restart=cw.fixed_delay(attempts=1000, delay="200ms"))
+        count_by_key(env, tmp_path, None, rate=1000)
+        return env.start("same", restore)
+
+    def files_of(incarnation: str) -> set[str]:
+        return {path.name for path in (tmp_path / "out").rglob("*.parquet") if incarnation in path.name}
+
+    first = begin("auto")
+    wait_until(lambda: list((tmp_path / "out").rglob("*.parquet")), "output of the first")
+    (tmp_path / "checkpoints").rename(tmp_path / "deleted")  # at once: its workers store state there all the while
+    second = begin("fresh")
+    try:
+        wait_until(lambda: completed_checkpoints(second) >= 1, "a checkpoint of the second")
+        incarnations = {path.name.split("-0000000")[0] for path in (tmp_path / "out").rglob("*.parquet")}
+        shown = {each: files_of(each) for each in incarnations}
+        with pytest.raises(cw.JobFailed, match=r"of another driver .* took over job 'same'"):
+            first.wait("60s")
+        own = json.loads(max((tmp_path / "checkpoints/same/attempts").glob("*.start.json")).read_text())["incarnation"]
+        before = [each for each in incarnations if own not in each]
+        assert len(before) == 1
+        wait_until(lambda: completed_checkpoints(second) >= 4, "the second goes on")
+        assert files_of(before[0]) == shown[before[0]]
+        assert not any("restarting in" in line for line in second.log), second.log
+    finally:
+        second.cancel()
 
 
 def test_a_cancel_right_behind_the_start_is_not_lost(tmp_path: Path) -> None:

@@ -70,6 +70,17 @@ def test_the_pages_that_cite_rules_cite_rules_that_stand_in_semantics() -> None:
     assert cited <= rules
 
 
+def test_every_rule_of_the_protocol_has_a_broken_variant_that_exists() -> None:
+    rows = re.findall(
+        r"^\| (\d+) \| (tests/\S+) \| (.+) \|$", (ROOT / "docs" / "semantics.md").read_text(), re.MULTILINE
+    )
+    for rule, file, variants in rows:
+        code = (ROOT / file).read_text()
+        for variant in re.findall(r"`(\w+)`", variants):
+            assert f"def {variant}(" in code, f"rule {rule}: {variant} is not in {file}"
+    assert {int(rule) for rule, *_ in rows} >= {*range(9, 27), *range(28, 32)}
+
+
 def test_the_pipeline_of_getting_started_passes_its_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (ROOT / "docs" / "getting-started.md").read_text()
     monkeypatch.chdir(tmp_path)

@@ -234,7 +234,24 @@ def test_a_stream_that_nobody_reads_is_named() -> None:
 def test_two_operators_of_one_uid_are_refused() -> None:
     env = cw.Environment()
     stream(env).filter("n > 1").uid("rows").collect("out")
-    assert refusal(env).startswith("The uid 'rows' is used by two operators.")
+    assert "The uid 'rows' is used by two operators, " in refusal(env)
+
+
+def test_rows_that_are_collected_twice_under_one_name_are_told_by_that_name() -> None:
+    env = cw.Environment()
+    rows = stream(env)
+    rows.collect("out")
+    rows.filter("n > 1").collect("out")
+    told = refusal(env)
+    assert told.startswith("collect('out') is written twice, so that result.rows('out') could mean either.")
+    assert "a.union(b).collect('out')" in told
+    assert "collect-out" not in told
+
+
+def test_a_uid_that_collected_rows_go_by_is_told_with_their_name() -> None:
+    env = cw.Environment()
+    stream(env).filter("n > 1").uid("collect-out").collect("out")
+    assert refusal(env).startswith("uid='collect-out' is what collect('out') goes by.")
 
 
 def test_a_function_that_cannot_be_sent_to_the_workers_is_refused_with_its_operator() -> None:

@@ -108,3 +108,22 @@ def test_ctrl_c_among_lines_cancels_the_job_too() -> None:
         watch_in_lines(job, lines.append, interrupted)
     assert state.result is RESULT
     assert lines == ["words: running"]
+
+
+def test_whoever_watches_a_job_that_nobody_reads_hears_of_it_as_from_print() -> None:
+    state, job = running()
+    state.reader_left = True
+    end_soon(state)
+    with pytest.raises(BrokenPipeError):
+        watch(job)
+
+
+def test_a_job_whose_log_nobody_reads_any_more_is_canceled() -> None:
+    state, job = running()
+
+    def say(line: str) -> None:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        watch_in_lines(job, say)
+    assert state.result is RESULT  # it was told to end, and did

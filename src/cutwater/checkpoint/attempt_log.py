@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import uuid
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -10,7 +11,7 @@ from cutwater.checkpoint.attempts import AttemptRecord, decode_attempt, encode_a
 from cutwater.checkpoint.layout import JobLayout
 from cutwater.checkpoint.sequence import claim_next, clean_up, highest_number
 from cutwater.checkpoint.storage import CheckpointStorage
-from cutwater.errors import DamagedCheckpoint, StorageError
+from cutwater.errors import DamagedCheckpoint, StorageError, TakenOver
 from cutwater.flow.ids import Attempt
 
 Json = Any
@@ -22,7 +23,9 @@ class AttemptLog:
         self.storage = storage
         self.layout = layout
         self._own: AttemptRecord | None = None
-        self._last: Attempt | None = None
+        self._claimed: Attempt | None = None
+        # Numbers do not tell drivers apart: whoever starts in a folder that was deleted counts from 1 again.
+        self._mark = json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "driver": uuid.uuid4().hex}).encode()
 
     def current(self) -> AttemptRecord | None:
         """What the attempt of this driver started from; while it has none, the latest attempt of any driver."""
@@ -45,16 +48,19 @@ class AttemptLog:
 
     def claim(self) -> Attempt:
         """The next number. From here on ``current`` is the attempt before, until ``begin``."""
-        self._require_own_traces()
-        holder = {"host": socket.gethostname(), "pid": os.getpid()}
-        content = json.dumps(holder).encode()
-        attempt = Attempt(claim_next(self.storage, self.layout.attempts, self.layout.attempt, content))
+        self.require_held()
+        self._claimed = Attempt(claim_next(self.storage, self.layout.attempts, self.layout.attempt, self._mark))
         self._own = None
-        return attempt
+        return self._claimed
 
     def begin(self, record: AttemptRecord) -> None:
-        self.storage.create(self.layout.attempt_start(record.attempt), encode_attempt(record))
-        self._own, self._last = record, record.attempt
+        name, content = self.layout.attempt_start(record.attempt), encode_attempt(record)
+        created = self.storage.create(name, content)
+        self.require_held()
+        if not created:
+            # The number is ours, so this was left by a driver that had it before the folder was deleted.
+            self.storage.put(name, content)
+        self._own = record
         clean_up(self.storage, self.layout.attempts, record.attempt)
 
     def read(self, name: str, decode: Callable[[bytes], T]) -> T:
@@ -68,11 +74,38 @@ class AttemptLog:
                 f"the job another name and restore a checkpoint by its path."
             ) from error
 
-    def _require_own_traces(self) -> None:
-        """What this driver wrote must still be there: an empty folder in its place (a mount that is gone) looks like a job
-        that never ran, and starting over would write all output again."""
-        if self._last is not None and not any(self.storage.list(self.layout.attempt_start(self._last))):
+    def require_held(self) -> None:
+        """The job is still this driver's: its own mark is the highest. Nothing to hold before the first ``claim``.
+
+        Called before whatever others build on, and again behind it where another driver may have come in between. Raises
+        TakenOver: this driver has to end. StorageError: what it wrote is gone, as when a mount was taken away; an empty folder
+        in its place looks like a job that never ran, and starting over there would write all output again.
+        """
+        if self._claimed is None:
+            return
+        newest = self.highest()
+        try:
+            mark = self.storage.read(self.layout.attempt(newest)) if newest >= self._claimed else None
+        except FileNotFoundError:
+            mark = None
+        if mark is None:
             raise StorageError(
-                f"The record of attempt {self._last} of job {self.layout.job!r}, which this driver wrote, is gone from "
-                f"{self.storage.url}. Was the disk or network mount taken away? Nothing is started until it is back."
+                f"The record of attempt {self._claimed} of job {self.layout.job!r}, which this driver wrote, is gone from "
+                f"{self.storage.url}. Was the folder deleted, or the disk or network mount taken away? Nothing is published "
+                f"or started until it is back."
             )
+        if mark != self._mark:
+            raise TakenOver(
+                f"Attempt {newest} of another driver ({_holder(mark)}) took over job {self.layout.job!r} in "
+                f"{self.storage.url}, where this one runs as attempt {self._claimed}. Was the folder deleted while the job ran? "
+                f"This driver ends without publishing anything more: let the other one go on, or give one of them another "
+                f"name or another storage=."
+            )
+
+
+def _holder(mark: bytes) -> str:
+    try:
+        holder = json.loads(mark)
+        return f"pid {holder['pid']} on host {holder['host']}"
+    except (ValueError, KeyError, TypeError):
+        return "it does not say which"

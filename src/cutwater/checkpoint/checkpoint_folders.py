@@ -16,7 +16,7 @@ from cutwater.checkpoint.publication import CertainlyNotStored, Publication, Pub
 from cutwater.checkpoint.statistics import CheckpointKind
 from cutwater.checkpoint.storage import CheckpointStorage
 from cutwater.checkpoint.verification import read_metadata
-from cutwater.errors import DamagedCheckpoint, StorageError, UncertainWrite
+from cutwater.errors import DamagedCheckpoint, StorageError, TakenOver, UncertainWrite
 from cutwater.flow.ids import CheckpointId
 
 
@@ -75,8 +75,15 @@ class CheckpointFolders:
     def publish(self, checkpoint: CompletedCheckpoint, savepoint: CheckpointStorage | None = None) -> Publication:
         """Make the checkpoint complete by one exclusive create; ``savepoint`` is a savepoint's own storage.
 
-        All files must be durable already. Repeating it with the same checkpoint is harmless.
+        All files must be durable already. Repeating it with the same checkpoint is harmless. Raises TakenOver: it counts only
+        if the driver that runs the job now had already seen it.
         """
+        try:
+            self._attempts.require_held()
+        except TakenOver:
+            raise
+        except StorageError as error:
+            return UnknownWhetherStored(str(error))
         storage = savepoint or self._storage
         name, content = metadata_file(checkpoint.folder), encode_metadata(checkpoint)
         path = f"{storage.url}/{checkpoint.folder}" if checkpoint.folder else storage.url
@@ -91,19 +98,11 @@ class CheckpointFolders:
                 return UnknownWhetherStored(
                     f"{name} in {storage.url} exists already with another content; it is left alone."
                 )
-            newest = self._attempts.highest()
+            self._attempts.require_held()
+        except TakenOver:
+            raise
         except (StorageError, OSError) as error:
             return UnknownWhetherStored(f"{name} in {storage.url} was written, then the storage failed: {error}")
-        if newest > checkpoint.attempt:
-            return UnknownWhetherStored(
-                f"attempt {newest} took over job {self._layout.job!r}: checkpoint {checkpoint.id} of attempt {checkpoint.attempt} "
-                f"counts only if the new attempt had already seen it."
-            )
-        if newest < checkpoint.attempt:
-            return UnknownWhetherStored(
-                f"the mark of attempt {checkpoint.attempt} of job {self._layout.job!r} is gone from {self._storage.url}: somebody "
-                f"deleted it, or put another folder in its place. Nothing there can be gone back to."
-            )
         return Published(path)
 
     def delete(self, checkpoints: Sequence[CheckpointId]) -> None:

@@ -7,7 +7,7 @@ import json
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from cutwater.checkpoint.attempt_log import AttemptLog
 from cutwater.checkpoint.attempts import AttemptRecord, Base
@@ -32,6 +32,7 @@ from cutwater.errors import CutwaterError, DamagedCheckpoint, RestoreError
 from cutwater.flow.ids import CheckpointId
 
 Json = Any
+T = TypeVar("T")
 
 _ABANDONED_KEPT = 100
 
@@ -120,22 +121,34 @@ class JobStore:
     def note_workers(self, workers: Sequence[Json]) -> None:
         """Who works for this attempt, before any of them opens a sink: a later driver makes sure that they are dead."""
         record = self._attempts.required()
+        self._attempts.require_held()
         content = {"attempt": record.attempt, "workers": list(workers)}
         self.storage.put(self.layout.workers, json.dumps(content).encode())
 
-    def noted_workers(self) -> list[Json]:
-        """Those of the last attempt that anybody noted, unless they were seen dead."""
+    def noted_workers(self, read: Callable[[Json], T]) -> list[T]:
+        """Those of the last attempt that anybody noted, unless they were seen dead. ``read`` makes one of what was noted, and
+        raises ValueError, KeyError or TypeError where it cannot."""
         try:
-            return self._attempts.read(self.layout.workers, lambda content: list(json.loads(content)["workers"]))
+            content = self.storage.read(self.layout.workers)
         except FileNotFoundError:
             return []
+        try:
+            return [read(each) for each in json.loads(content)["workers"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise DamagedCheckpoint(
+                f"{self.layout.workers} in {self.storage.url} does not say which workers the last driver of job "
+                f"{self.layout.job!r} had ({type(error).__name__}: {error}). Make sure that none of its Python workers still "
+                f"runs, on any machine, then delete that file."
+            ) from error
 
     def forget_workers(self) -> None:
         """They are known to be dead."""
+        self._attempts.require_held()
         self.storage.delete([self.layout.workers])
 
     def reserve_id(self) -> CheckpointId:
         """The next id, durable before it is used: 1 + the highest ever reserved in this job's storage."""
+        self._attempts.require_held()
         if self._highest_seen is None:
             self._highest_seen = self._highest_id()
         at_least = self._highest_seen + 1
@@ -147,6 +160,7 @@ class JobStore:
     def mark_ended(self, end: RunEnd) -> None:
         """The last thing a run writes, when all output is committed. Counts until the next attempt."""
         record = self._attempts.required()
+        self._attempts.require_held()
         content = json.dumps({"attempt": record.attempt, "end": end.value}).encode()
         self.storage.put(self.layout.ended(record.incarnation), content)
 
@@ -266,7 +280,9 @@ class JobStore:
         self, checkpoints: Sequence[CheckpointId], *, oldest_base: CheckpointId | None = None
     ) -> None:
         """Aborted or subsumed ones, in the order given. The caller has made sure that none of them is a savepoint or of
-        unknown fate. ``oldest_base``: the oldest checkpoint that a new one may build on, if any may."""
+        unknown fate. ``oldest_base``: the oldest checkpoint that a new one may build on, if any may. Raises TakenOver: another
+        driver in this folder may use the same ids."""
+        self._attempts.require_held()
         completed = self._shared.retire(checkpoints)
         self._folders.delete(checkpoints)
         self._shared.delete_unneeded(oldest_base)
@@ -290,7 +306,9 @@ class JobStore:
     def commit_began(self, checkpoint: CheckpointId, savepoint_path: str | None = None) -> None:
         """Before sinks hear of a checkpoint with committables: from here on its output may be visible."""
         value = {"incarnation": self._attempts.required().incarnation, "path": savepoint_path}
+        self._attempts.require_held()
         self.storage.create(self.layout.commit(checkpoint), json.dumps(value).encode())
+        self._attempts.require_held()
         clean_up(self.storage, self.layout.commits, checkpoint)
 
     def commit_begun(self) -> CommitBegun | None:

@@ -43,6 +43,7 @@ class Reservations:
 
         Each call replaces the subtask's last one, so ``positions`` names every split that the subtask reads."""
         record = self._attempts.required()
+        self._attempts.require_held()
         content = json.dumps({"uid": uid, "attempt": record.attempt, "number": number, "positions": list(positions)})
         name = self._layout.reservation(record.incarnation, uid, index, record.attempt)
         self._storage.put(name, content.encode())

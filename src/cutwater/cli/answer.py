@@ -3,18 +3,23 @@
 import contextlib
 import json
 import math
+import os
+import select
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 import typer
-from rich.console import Console
 
 from cutwater.errors import ConfigError, CutwaterError, JobFailed
+from cutwater.terminal import Terminal
 
 FAILED = 1
 WRONG_USE = 2
+READER_LEFT = 128 + signal.SIGPIPE
+"""What a shell reports of a program that a closed pipe ended."""
 
 
 def answer(value: dict[str, Any], told: Callable[[], None], *, as_json: bool) -> None:
@@ -43,9 +48,9 @@ def kept_clear(*, as_json: bool) -> contextlib.AbstractContextManager[Any]:
     return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
 
 
-def console() -> Console:
+def console() -> Terminal:
     """For answers to people. Where nobody looks, lines are long rather than wrapped: somebody may grep them."""
-    return Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 240)
+    return Terminal(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 240)
 
 
 @contextmanager
@@ -53,6 +58,11 @@ def exit_codes(*, as_json: bool, trace: bool = False) -> Iterator[None]:
     """Turns our errors into a message and an exit code. Anything else is a bug of ours and keeps its stack trace."""
     try:
         yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if not _drop_unread_output():
+            raise  # another pipe than those: a bug of ours
+        raise typer.Exit(READER_LEFT) from None
     except KeyboardInterrupt:
         raise _ended("canceled", FAILED, as_json=as_json) from None
     except ConfigError as error:
@@ -63,6 +73,25 @@ def exit_codes(*, as_json: bool, trace: bool = False) -> Iterator[None]:
         raise _ended(message, FAILED, as_json=as_json) from None
     except CutwaterError as error:
         raise _ended(str(error), FAILED, as_json=as_json) from None
+
+
+def _drop_unread_output() -> bool:
+    """Whether there is any. What of it is still in buffers goes nowhere: Python would write it at its end, and complain."""
+    unread = [
+        stream.fileno() for stream in (sys.__stdout__, sys.__stderr__) if stream is not None and _is_unread(stream)
+    ]
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in unread:
+        os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+    return bool(unread)
+
+
+def _is_unread(stream: TextIO) -> bool:
+    """A pipe without a reader tells so without being written to."""
+    poll = select.poll()
+    poll.register(stream.fileno(), 0)
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
 
 def _ended(message: str, code: int, *, as_json: bool) -> typer.Exit:

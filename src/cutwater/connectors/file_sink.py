@@ -20,6 +20,7 @@ from cutwater.connectors.disk import Disk
 from cutwater.connectors.file_formats import CsvFormat, FileFormat, FileWriter, JsonFormat, ParquetFormat
 from cutwater.connectors.input_files import LONGEST_NAME_BYTES, local_path, refuse_too_long
 from cutwater.connectors.manifest import last_committed, was_committed, write_manifest
+from cutwater.connectors.manifest_folding import ManifestFolding
 from cutwater.connectors.partitions import split_by
 from cutwater.connectors.sink import Json, SinkContext, TwoPhaseCommitSink
 from cutwater.connectors.staging import Stage, Staging, abandoned, final_name, of_another_run, staged_name
@@ -85,6 +86,7 @@ class FileSink(TwoPhaseCommitSink):
         self._form = form
         self._partition_by = _checked_partitions(name, partition_by)
         self._disk = disk or Disk()
+        self._folding = ManifestFolding()
         self._unprepared: set[Transaction] = set()
         target = self._staging.target
         refuse_too_long(str(target), name)
@@ -211,6 +213,7 @@ class FileSink(TwoPhaseCommitSink):
             for path, name in list(staging.staged(incarnation, uid)):
                 if name.attempt < attempt:
                     self._disk.remove(path)
+            self._folding.written(self._disk, staging, incarnation, uid)
 
     def abandon(self, uid: str, incarnation: str, listed: Sequence[Json]) -> None:
         kept, folder = self._staged_by(listed), self._staging.folder(incarnation, uid)

@@ -65,7 +65,14 @@ class Staging:
         return self.root / slug(incarnation) / slug(uid)
 
     def manifest(self, incarnation: str, uid: str, checkpoint: int) -> Path:
-        return self.manifests / f"{slug(incarnation)}-{slug(uid)}-{checkpoint:010d}.json"
+        return self.manifests / f"{self.manifest_prefix(incarnation, uid)}{checkpoint:010d}.json"
+
+    def folded_manifest(self, incarnation: str, uid: str, first: int, last: int, level: int) -> Path:
+        return self.manifests / f"{self.manifest_prefix(incarnation, uid)}{first:010d}-{last:010d}.{level}.json"
+
+    def manifest_prefix(self, incarnation: str, uid: str) -> str:
+        """A uid may begin with another one: what follows in a name decides whose it is."""
+        return f"{slug(incarnation)}-{slug(uid)}-"
 
     def staged(self, incarnation: str, uid: str) -> Iterator[tuple[Path, StagedName]]:
         """What lies there now, by any attempt."""

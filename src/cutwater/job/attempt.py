@@ -29,7 +29,7 @@ from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
 from cutwater.job.attempt_output import AttemptOutput
 from cutwater.job.definition import JobDefinition
 from cutwater.job.deployment import Deployment
-from cutwater.job.driver_io import DriverIO
+from cutwater.job.driver_io import DriverIO, TakeoverWatch
 
 Json = Any
 
@@ -77,7 +77,7 @@ class AttemptDriver:
         self._attempt = attempt
         self._deployment = deployment
         self._send = send
-        self._io = io
+        self._io = TakeoverWatch(io, lambda error: self.fail(RootCause(str(error), permanent=True)))
         self._clock = clock
         self._events = events
         self._subtasks = definition.plan.subtasks
@@ -99,7 +99,7 @@ class AttemptDriver:
         """Checkpoints whose metadata may be there or not: the storage has not said."""
         self._metrics: dict[CheckpointId, dict[SubtaskId, SubtaskMetrics]] = {}
         self._output = AttemptOutput(
-            definition, store, io, log=events.log, fail=lambda problem: self.fail(RootCause(problem))
+            definition, store, self._io, log=events.log, fail=lambda problem: self.fail(RootCause(problem))
         )
         self.processes: dict[SubtaskId, say.Hello] = {}
         self.progress: dict[SubtaskId, say.Progress] = {}

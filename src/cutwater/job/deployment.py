@@ -101,8 +101,22 @@ def deploy_reserved(
     )
     return Deployment(
         splits=splits,
-        notes=[*_dropped(left_out), *_changed_sources(definition, before, "when the job ran before", known)],
+        notes=[
+            *_lost_at_most_once(known),
+            *_dropped(left_out),
+            *_changed_sources(definition, before, "when the job ran before", known),
+        ],
     )
+
+
+def _lost_at_most_once(known: Mapping[str, Sequence[Json]]) -> list[str]:
+    """Nothing, before anything was read."""
+    if not known:
+        return []
+    sources = ", ".join(f"{uid!r} (splits: {len(splits)})" for uid, splits in sorted(known.items()))
+    counts_as_read = f"What was reserved to be read counts as read, by source: {sources}."
+    lost = "Records of that which had not reached a sink when the last attempt ended are lost, and so is all state"
+    return [f"mode='at_most_once': nothing is restored. {counts_as_read} {lost}"]
 
 
 def check_reserved(definition: JobDefinition, reserved: Mapping[str, ReservedSource]) -> None:

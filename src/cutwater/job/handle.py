@@ -49,6 +49,8 @@ class JobState:
     result: JobResult | None = None
     failure: JobFailed | None = None
     answers: dict[RequestId, CheckpointInfo | str] = field(default_factory=dict)
+    reader_left: bool = False
+    """Nobody reads the driver's standard output any more, where rows were to be printed."""
     log: JobLog = field(default_factory=JobLog)
     listeners: Listeners = field(init=False)
 
@@ -91,6 +93,11 @@ class Job:
     def detail(self) -> str:
         """More about the status, e.g. what a restarting job recovers from."""
         return self._state.detail
+
+    @property
+    def reader_left(self) -> bool:
+        """Whether the job was canceled because nobody reads what it tells any more (``... | head -1``)."""
+        return self._state.reader_left
 
     @property
     def log(self) -> Sequence[str]:
@@ -169,6 +176,11 @@ class Job:
                 raise CutwaterError(f"Job {self.name!r}: the checkpoint failed: {answer}")
             case None:
                 raise CutwaterError(f"Job {self.name!r} is {state.status}: no checkpoint can be taken.")
+
+    def end_unread(self) -> None:
+        """``cancel``, because nobody reads what the job tells any more: its checkpoints stay, whatever ``on_cancel`` says."""
+        self._state.reader_left = True
+        self.cancel()
 
     def cancel(self) -> None:
         """End the job where it stands and wait until it has ended. Its checkpoints stay unless ``on_cancel="delete"``."""

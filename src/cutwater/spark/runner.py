@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -16,7 +17,7 @@ from cutwater.checkpoint.start import ContinueReserved, Resume, RunEnd, StartFre
 from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointStatus
 from cutwater.config import OnCancel
 from cutwater.control.messages import Hello
-from cutwater.errors import DamagedCheckpoint, JobFailed, StorageError
+from cutwater.errors import DamagedCheckpoint, JobFailed, StorageError, TakenOver
 from cutwater.flow.ids import SubtaskId
 from cutwater.job.attempt import RootCause
 from cutwater.job.definition import JobDefinition
@@ -113,8 +114,15 @@ class SparkRunner(threading.Thread):
             self._state.changed.notify_all()
 
     def printed(self, lines: Sequence[str]) -> None:
-        sys.stdout.write("".join(f"{line}\n" for line in lines))
-        sys.stdout.flush()
+        if self._state.reader_left:
+            return
+        try:
+            sys.stdout.write("".join(f"{line}\n" for line in lines))
+            sys.stdout.flush()
+        except BrokenPipeError:
+            self._state.reader_left = True
+            self.log("nobody reads the standard output any more: the job is canceled; its checkpoints stay")
+            self.cancel()
 
     def log(self, line: str) -> None:
         self._state.log.append(line)
@@ -148,7 +156,7 @@ class SparkRunner(threading.Thread):
 
     def _outlive_the_driver_before(self) -> None:
         """A driver that died left its workers behind: none of them may touch a sink beside ours (rule 30)."""
-        left = [Hello(**each) for each in self._store.noted_workers()]
+        left = self._store.noted_workers(_noted_worker)
         if not left:
             return
         until = time.monotonic() + LEASE_SECONDS
@@ -240,8 +248,8 @@ class SparkRunner(threading.Thread):
 
     def _storage_refused(self, error: StorageError | OSError) -> None:
         """A storage that fails while the job restarts is a failure like another. One that fails at the first start, or has
-        lost what it was given, is told at once."""
-        if self._state.attempts == 0 or isinstance(error, DamagedCheckpoint):
+        lost what it was given, or is another driver's now, is told at once."""
+        if self._state.attempts == 0 or isinstance(error, DamagedCheckpoint | TakenOver):
             raise error
         self._failures.append(AttemptFailure(None, time.monotonic()))
         self._restart_or_raise(RootCause(f"The next attempt could not begin: {error}"))
@@ -269,7 +277,7 @@ class SparkRunner(threading.Thread):
             return status  # canceled before the first attempt: there is no run whose end could be written down
         if end is RunEnd.FINISHED:
             self._calls.call(lambda: self._store.mark_ended(end), may_give_up=self._canceled.is_set)
-        elif checkpointing is None or checkpointing.on_cancel is not OnCancel.DELETE:
+        elif checkpointing is None or checkpointing.on_cancel is not OnCancel.DELETE or self._state.reader_left:
             self._note_end(end)
         elif self._note_end(RunEnd.DELETED):
             self._delete_checkpoints()
@@ -322,6 +330,11 @@ class SparkRunner(threading.Thread):
         with self._state.changed:
             self._state.failure, self._state.status, self._state.detail = failure, "failed", str(failure)
             self._state.changed.notify_all()
+
+
+def _noted_worker(noted: Any) -> Hello:
+    """Another version may have noted more of it."""
+    return Hello(str(noted["host"]), int(noted["pid"]), float(noted["process_started"]))
 
 
 def _job_failed(cause: RootCause, consequence: str) -> JobFailed:

@@ -7,7 +7,7 @@ import pytest
 
 from cutwater.checkpoint.attachments import attachments_of, put_away
 from cutwater.checkpoint.checksum import checksum_of
-from cutwater.checkpoint.completed import CompletedCheckpoint, StateOwner
+from cutwater.checkpoint.completed import CompletedCheckpoint, StateOwner, encode_metadata
 from cutwater.checkpoint.damage import FallBack, NothingToRestore, RefuseRestore, RestoreLatest
 from cutwater.checkpoint.file_storage import FileStorage
 from cutwater.checkpoint.job_store import JobStore
@@ -18,7 +18,7 @@ from cutwater.checkpoint.snapshot import StoredOperator, SubtaskSnapshot
 from cutwater.checkpoint.start import ContinueReserved, RefuseStart, Resume, RunEnd, StartFresh, choose_start
 from cutwater.checkpoint.statistics import CheckpointKind
 from cutwater.checkpoint.storage import CheckpointStorage
-from cutwater.errors import DamagedCheckpoint, RestoreError, StorageError, StorageInUse, UncertainWrite
+from cutwater.errors import DamagedCheckpoint, RestoreError, StorageError, StorageInUse, TakenOver, UncertainWrite
 from cutwater.flow.ids import CheckpointId
 from cutwater.state.stored import StoredFile, StoredTable
 from tests.unit.checkpoint.checkpoints import completed, publish_next, with_one_table
@@ -47,6 +47,16 @@ def start(storage: CheckpointStorage, restore: str = "auto", *, at_most_once: bo
     return choose_start(restore, facts)
 
 
+def publish_late(zombie: JobStore) -> CheckpointId:
+    """As by a driver that had just looked whether the job is still its own, and was then suspended for a while."""
+    record = zombie.record()
+    assert record is not None
+    id = JobStore(zombie.storage, "job").reserve_id()
+    written = with_one_table(zombie.storage, f"job/chk-{id}", id, record.incarnation, record.attempt)
+    zombie.storage.create(f"{written.folder}/metadata.json", encode_metadata(written))
+    return id
+
+
 def find(store: JobStore) -> object:
     return store.find_restorable(all_sinks_idempotent=False, on_damaged="fail")
 
@@ -69,11 +79,10 @@ def test_what_an_older_attempt_publishes_later_is_void(storage: CheckpointStorag
     zombie = running(storage)
     publish_next(zombie)
     successor = running(storage)
-    late, outcome = publish_next(zombie)
-    assert isinstance(outcome, UnknownWhetherStored)
-    assert "attempt 2 took over" in outcome.reason
+    with pytest.raises(TakenOver, match="Attempt 2 of another driver"):
+        publish_next(zombie)
+    publish_late(zombie)
     own, _ = publish_next(successor)
-    assert late < own
     assert [each.id for each in successor.completed()] == [1, own]
     assert [each.id for each in JobStore(storage, "job").completed()] == [1, own]
     assert JobStore(storage, "job").acquire_attempt().accepted == (1, own)
@@ -96,11 +105,17 @@ class Interrupted(MemoryStorage):
 def test_a_checkpoint_published_while_the_next_attempt_is_acquired_is_accepted_or_known_to_be_void() -> None:
     storage = Interrupted()
     old = running(storage)
-    outcomes: list[object] = []
-    storage.after["job/attempts/00000002.json"] = lambda: outcomes.append(publish_next(old)[1])
+    refusals: list[object] = []
+
+    def publish() -> None:
+        with pytest.raises(TakenOver) as refused:
+            publish_next(old)
+        refusals.append(refused)
+
+    storage.after["job/attempts/00000002.json"] = publish
     record = JobStore(storage, "job").acquire_attempt()
-    assert isinstance(outcomes[0], UnknownWhetherStored)  # announced to nobody
-    assert record.accepted == (1,)  # and restored, so its output is committed once
+    assert len(refusals) == 1  # announced to nobody
+    assert record.accepted == ()
 
 
 def test_an_attempt_that_takes_over_between_publication_and_announcement_stops_the_announcement() -> None:
@@ -108,8 +123,8 @@ def test_an_attempt_that_takes_over_between_publication_and_announcement_stops_t
     old = running(storage)
     records: list[object] = []
     storage.after["job/chk-1/metadata.json"] = lambda: records.append(JobStore(storage, "job").acquire_attempt())
-    _, outcome = publish_next(old)
-    assert isinstance(outcome, UnknownWhetherStored)
+    with pytest.raises(TakenOver):
+        publish_next(old)
     assert records[0].accepted == (1,)  # type: ignore[attr-defined]
 
 
@@ -221,11 +236,12 @@ def test_a_checkpoint_does_not_count_if_the_mark_of_its_attempt_was_deleted(stor
     assert "is gone from" in outcome.reason
 
 
-def test_a_damaged_list_of_workers_is_named(storage: CheckpointStorage) -> None:
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"workers": 3}', b'{"workers": [{"host": "here"}]}'])
+def test_a_list_of_workers_that_cannot_be_read_is_named(storage: CheckpointStorage, content: bytes) -> None:
     store = running(storage)
-    storage.put(store.layout.workers, b"{")
-    with pytest.raises(DamagedCheckpoint, match=r"workers\.json"):
-        JobStore(storage, "job").noted_workers()
+    storage.put(store.layout.workers, content)
+    with pytest.raises(DamagedCheckpoint, match=r"workers\.json in .* then delete that file"):
+        JobStore(storage, "job").noted_workers(lambda each: each["pid"])
 
 
 def test_a_job_that_never_ran_starts_fresh_and_cannot_start_from_its_latest(storage: CheckpointStorage) -> None:
@@ -771,7 +787,7 @@ def test_what_a_fenced_attempt_published_late_is_set_aside_at_the_next_start(sto
     zombie = running(storage)
     publish_next(zombie)
     running(storage)
-    late, _ = publish_next(zombie)
+    late = publish_late(zombie)
     assert running(storage).set_aside == {late}
 
 

@@ -1,5 +1,8 @@
 """Where a job starts and what its end leaves behind, as far as it does not take Spark to see it."""
 
+import contextlib
+import io
+import os
 import signal
 import socket
 import subprocess
@@ -133,7 +136,7 @@ def start_after_a_driver_that_noted(folder: Path, worker: Hello) -> SparkRunner:
     mine = define(folder, "mine", "counts")
     before = JobStore(FileStorage(str(folder)), "mine")
     before.acquire_attempt()
-    before.note_workers([asdict(worker)])
+    before.note_workers([{**asdict(worker), "cores": 2}])  # as a later version may
     running = runner(folder, mine, "auto")
     running.cancel()  # before the first attempt: what comes before that is done all the same
     running.run()
@@ -147,7 +150,16 @@ def test_workers_of_a_driver_that_died_are_dead_before_anything_of_the_next_one_
     running = start_after_a_driver_that_noted(tmp_path, Hello(socket.gethostname(), left_behind.pid, started))
     assert left_behind.wait(0) == -signal.SIGKILL
     assert any(f"worker {left_behind.pid} of" in line for line in running._state.log.lines())
-    assert JobStore(FileStorage(str(tmp_path)), "mine").noted_workers() == []
+    assert JobStore(FileStorage(str(tmp_path)), "mine").noted_workers(str) == []
+
+
+def test_rule_30_broken_a_driver_that_does_not_make_sure_of_their_death_is_caught(
+    tmp_path: Path, left_behind: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cutwater.spark.runner.confirm_dead", lambda *_: None)
+    started = psutil.Process(left_behind.pid).create_time()
+    start_after_a_driver_that_noted(tmp_path, Hello(socket.gethostname(), left_behind.pid, started))
+    assert left_behind.poll() is None
 
 
 def test_a_later_process_with_the_number_of_such_a_worker_is_left_alone(
@@ -156,6 +168,58 @@ def test_a_later_process_with_the_number_of_such_a_worker_is_left_alone(
     started = psutil.Process(left_behind.pid).create_time()
     start_after_a_driver_that_noted(tmp_path, Hello(socket.gethostname(), left_behind.pid, started - 100))
     assert left_behind.poll() is None
+
+
+def test_workers_that_are_noted_in_another_way_are_named_with_their_file(tmp_path: Path) -> None:
+    mine = define(tmp_path, "mine", "counts")
+    before = JobStore(FileStorage(str(tmp_path)), "mine")
+    before.acquire_attempt()
+    before.note_workers([{"machine": "here", "pid": 7}])
+    running = runner(tmp_path, mine, "auto")
+    running.run()
+    assert "mine/workers.json in file:" in running._state.detail
+    assert "KeyError: 'host'" in running._state.detail
+
+
+class ClosedPipe(io.TextIOWrapper):
+    """A pipe whose reader left."""
+
+    def __init__(self) -> None:
+        reading, writing = os.pipe()
+        os.close(reading)
+        super().__init__(os.fdopen(writing, "wb"))
+
+
+@pytest.fixture
+def closed_pipe() -> Iterator[ClosedPipe]:
+    pipe = ClosedPipe()
+    yield pipe
+    with contextlib.suppress(BrokenPipeError):
+        pipe.close()
+
+
+def test_a_job_whose_printed_rows_nobody_reads_is_canceled_and_keeps_its_checkpoints(
+    tmp_path: Path, closed_pipe: ClosedPipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    definition = define(tmp_path, "mine", "counts", on_cancel="delete")
+    run_to_the_end(tmp_path, definition)
+    running = runner(tmp_path, definition, "auto")
+    running._state.attempts = 1
+    running._store.acquire_attempt(None)
+    monkeypatch.setattr(sys, "stdout", closed_pipe)
+    running.printed(["n=1"])
+    running.printed(["n=2"])  # some more come until the attempt has ended
+    running.run()
+    assert running._state.status == "canceled"
+    assert (
+        running._state.log.lines().count(
+            "nobody reads the standard output any more: the job is canceled; its checkpoints stay"
+        )
+        == 1
+    )
+    store = JobStore(FileStorage(str(tmp_path)), "mine")
+    assert store.completed()
+    assert store.facts("auto", all_sinks_idempotent=False, on_damaged="fail").end is RunEnd.CANCELED
 
 
 def canceled_with_checkpoints_to_delete(folder: Path, delete: Callable[[Any], None]) -> SparkRunner:
