@@ -65,6 +65,7 @@ def to_graph(drafts: Sequence[Draft], parallelism: int) -> LogicalGraph:
     nodes: list[Node] = []
     edges: list[Edge] = []
     written = {draft.uid for draft in drafts if draft.uid is not None}
+    sides_read = {(up.draft, up.tag) for draft in drafts for up in draft.inputs if up.tag is not None}
     for draft in drafts:
         inputs = [(uids[up.draft], up.exchange, up.tag) for up in draft.inputs]
         if draft.follows is not None and draft.follows.uid is not None:
@@ -74,6 +75,8 @@ def to_graph(drafts: Sequence[Draft], parallelism: int) -> LogicalGraph:
             uid = draft.uid or derived_uid(draft.name, inputs, written | set(uids.values()))
         width = draft.parallelism or (widths[draft.inputs[0].draft] if draft.follows is not None else parallelism)
         uids[draft], widths[draft] = uid, width
+        if draft.follows is not None and isinstance(draft.body, Operator):
+            draft.body.sides_read = frozenset(tag for whole, tag in sides_read if whole is draft.follows)
         nodes.append(
             Node(
                 uid,

@@ -61,7 +61,7 @@ ON_DISK = [name for name in BACKENDS if name not in IN_MEMORY]
         *itertools.product(IN_MEMORY, [1, 3], range(4)),
         # Some hundred databases are opened in each run, and that takes its time.
         *itertools.product(ON_DISK, [1], [0]),
-        ("rocksdb, incremental", 3, 2),
+        *itertools.product(ON_DISK, [3], [2]),
     ],
 )
 def test_failures_change_nothing_wherever_they_come(backend: str, parallelism: int, seed: int) -> None:

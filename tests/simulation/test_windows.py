@@ -629,6 +629,26 @@ def test_records_of_a_source_that_rested_are_counted_or_late_never_lost(
     assert sum(row.n for row in result["out"]) + len(result["late"]) == sent
 
 
+@settings(max_examples=40)
+@given(left=IDLING, right=IDLING, parallelism=st.integers(1, 2), seed=st.integers(0, 2**32))
+def test_where_nobody_reads_late_records_a_window_is_told_once_with_those_that_were_in_time(
+    left: list[Any], right: list[Any], parallelism: int, seed: int
+) -> None:
+    """Those of a source that rested are combined all the same: who gathers them leaves out what is late."""
+
+    def pipeline(env: cw.Environment) -> None:
+        sides = [env.read(cw.from_rows([], EVENT), uid=uid).with_timestamps("ts", idle_after="10s") for uid in "lr"]
+        windowed = sides[0].union(sides[1]).key_by("k").window(cw.tumbling("10ms")).agg(n=cw.count())
+        windowed.uid("windows").collect("out")
+
+    inputs = {"l": script(*left), "r": script(*right)}
+    result = run(pipeline, inputs, parallelism=parallelism, choose=random.Random(seed).randrange)["out"]
+    found = {(row.k, millis(row.window_start), millis(row.window_end)): row.n for row in result}
+    assert len(found) == len(result)
+    records = by_hand([step for step in [*left, *right] if isinstance(step, tuple)], cw.tumbling("10ms"))
+    assert all(n <= records[where][0] for where, n in found.items())
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_what_comes_in_time_behind_a_rest_is_counted(seed: int) -> None:
     def pipeline(env: cw.Environment) -> None:

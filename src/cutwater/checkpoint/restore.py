@@ -5,7 +5,7 @@ with optional keys, and each says how it moves when the parallelism changes:
 
     splits           [{"split", "position"}]  dealt out anew, one after the other
     committables     list                     those of old subtask i go to subtask i % parallelism
-    list_state       list                     dealt out anew, one after the other
+    list_state       [{"state", "value"}]     those of each state dealt out anew, one after the other
     union_state      list                     everything to everybody
     broadcast_state  anything                 that of old subtask 0 to everybody: rows that it had not applied follow
                                               (``in_flight``)
@@ -184,8 +184,12 @@ def _deal_inline(checkpoint: CompletedCheckpoint, stored: StoredUid, parallelism
         for index, own in enumerate(new):
             own["splits"] = splits[index::parallelism]
     if "list_state" in present:
+        # Each for itself: else, of two states with as many elements, all of one might go here and all of the other there.
+        by_state: dict[str, list[Json]] = {}
+        for entry in _in_order(inlines, "list_state"):
+            by_state.setdefault(entry["state"], []).append(entry)
         for index, own in enumerate(new):
-            own["list_state"] = _in_order(inlines, "list_state")[index::parallelism]
+            own["list_state"] = [entry for entries in by_state.values() for entry in entries[index::parallelism]]
     if "committables" in present:
         for index, own in enumerate(new):
             fallen = [(old, inline) for old, inline in inlines if old % parallelism == index]

@@ -8,10 +8,10 @@ from typing import IO, Protocol
 
 from cutwater.checkpoint.layout import SubtaskFiles
 from cutwater.checkpoint.stored_tables import write_rows
-from cutwater.checkpoint.written_file import WrittenFile, too_large
+from cutwater.checkpoint.written_file import WrittenFile
 from cutwater.flow.ids import CheckpointId
-from cutwater.state.frozen import FrozenTable, StoresItself, TableRows
-from cutwater.state.stored import StoredFile, StoredTable
+from cutwater.state.frozen import FrozenTable, StoresItself, TableRows, too_large
+from cutwater.state.stored import Form, StoredFile, StoredTable
 
 _COPIED_AT_ONCE = 1 << 20
 
@@ -61,15 +61,18 @@ class TableWriter:
             name = self._files.own(checkpoint, uid, table.name)
             with self._storage.open_write(name) as file:
                 stored = write_rows(WrittenFile(name, file, table.name, limit=self.limit), table)
-        if self.limit is not None and stored.size > self.limit:
+        # Files of RocksDB hold other states too.
+        if self.limit is not None and stored.form is not Form.ROCKSDB and stored.size > self.limit:
             raise too_large(table.name, self.limit)
         return stored, self._attachments.take()
 
     @contextmanager
-    def open_shared(self, checkpoint: CheckpointId, uid: str, state: str, name: str = "") -> Iterator[WrittenFile]:
+    def open_shared(
+        self, checkpoint: CheckpointId, uid: str, state: str, name: str = "", *, limit: int | None = None
+    ) -> Iterator[WrittenFile]:
         path = self._files.sharable(checkpoint, uid, state, name)
         with self._storage.open_write(path) as file:
-            yield WrittenFile(path, file, state, limit=self.limit, shared=True, local=name)
+            yield WrittenFile(path, file, state, limit=limit, shared=True, local=name)
 
 
 class SharedPlace:
@@ -89,7 +92,7 @@ class SharedPlace:
         return self._writer.limit
 
     def write(self, rows: TableRows) -> StoredTable:
-        with self._writer.open_shared(self._checkpoint, self._uid, self._state) as file:
+        with self._writer.open_shared(self._checkpoint, self._uid, self._state, limit=self.most_bytes) as file:
             return write_rows(file, rows)
 
     def copy(self, name: str, path: str) -> StoredFile:

@@ -4,7 +4,7 @@ import io
 from typing import IO, Any
 
 from cutwater.checkpoint.checksum import new_checksum
-from cutwater.errors import StorageError
+from cutwater.state.frozen import too_large
 from cutwater.state.stored import StoredFile
 
 
@@ -44,10 +44,3 @@ class WrittenFile(io.RawIOBase):
 
     def stored(self) -> StoredFile:
         return StoredFile(self._name, self._size, self._digest.hexdigest(), self._shared, self._local)
-
-
-def too_large(state: str, limit: int) -> StorageError:
-    return StorageError(
-        f"State {state!r} is larger than {limit} bytes, the most that memory storage takes of one state. "
-        f"Use storage='file:...', or raise it with cw.memory_storage(max_state=...)."
-    )

@@ -117,6 +117,9 @@ class Operator(ABC):
     told_as: str = ""
     """The uid that messages name, known when it is opened: of a part of what the user wrote, that of the whole."""
 
+    sides_read: frozenset[str] = frozenset()
+    """Of a part of what the user wrote: the side outputs of the whole that are read. Known when the job is planned."""
+
     split: str = ""
     """Behind a source, in its chain: the split that the records being processed are of."""
 

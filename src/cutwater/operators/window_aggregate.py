@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from cutwater.aggregates import AggregateSpec
-from cutwater.flow.event_time import EventTime
+from cutwater.flow.event_time import EventTime, Times
 from cutwater.flow.partitioning import by_number
 from cutwater.flow.watermarks import MAX_WATERMARK, Milliseconds
 from cutwater.operators.accumulators import AccumulatorPlan, merge_of_partials, plan_aggregates, plan_partials
@@ -26,7 +27,7 @@ from cutwater.windows import Windows
 
 TABLE = "windows"
 PARTIAL, RAW = 0, 1
-"""The ports: combined rows that are in time for sure, and records that may be late."""
+"""The ports: combined rows, which are in time or of no use to anybody, and records that may be late."""
 
 
 class WindowAggregate(KeyedStateOperator):
@@ -176,8 +177,7 @@ class EventTimeWindows(WindowAggregate):
         return {LATE: self._raw_schema}
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
-        if port == RAW:
-            batch = self._in_time(batch, out)
+        batch = self._in_time(batch, out) if port == RAW else self._without_late(batch)
         again: dict[Milliseconds, ChangedKeys] = {}
         for pane, part in by_number(batch.drop_columns([PANE]), batch.column(PANE).to_numpy()):
             self._table.merge(pane, part)
@@ -191,10 +191,16 @@ class EventTimeWindows(WindowAggregate):
     def _in_time(self, batch: pa.RecordBatch, out: Collector) -> pa.RecordBatch:
         """The records that are not late, as partial rows."""
         panes = self._windows.panes_of_times(self._time.of(batch, self.where))
-        reached = self._told_before.time_of(batch, self._ends.reached)
-        late = is_over(self._windows, self._ends.lateness, panes, reached)
-        found = in_time(batch, panes, late, lambda rows: out.emit_side(LATE, rows))
+        found = in_time(batch, panes, self._is_late(batch, panes), lambda rows: out.emit_side(LATE, rows))
         return self._raw_plan.partial_rows(with_pane(*found))
+
+    def _without_late(self, partial: pa.RecordBatch) -> pa.RecordBatch:
+        late = self._is_late(partial, partial.column(PANE).to_numpy())
+        return partial.filter(pa.array(~late)) if late.any() else partial
+
+    def _is_late(self, rows: pa.RecordBatch, panes: Times) -> npt.NDArray[np.bool_]:
+        reached = self._told_before.time_of(rows, self._ends.reached)
+        return is_over(self._windows, self._ends.lateness, panes, reached)
 
     def on_watermark(self, watermark: Milliseconds, out: Collector) -> Iterator[None]:
         yield from self._tell_until(watermark, out)

@@ -12,6 +12,7 @@ from cutwater.flow.watermarks import MIN_WATERMARK, Milliseconds
 from cutwater.operators.late_records import in_time
 from cutwater.operators.operator import Collector, Operator, OperatorContext, OperatorSnapshot
 from cutwater.operators.stored_watermark import restored_watermark, stored_watermark
+from cutwater.operators.window_results import LATE
 from cutwater.windows import Windows
 
 PANE = "$pane"
@@ -39,7 +40,8 @@ class AssignPanes(Operator):
     receiver can tell, and give a late record away unchanged.
 
     Nobody waits for a sender that rests, so the receiver may have gone further than it. From then on only the receiver can
-    tell, and everything travels as it is.
+    tell, and everything travels as it is; unless nobody reads late records: then those of a pane that is over are dropped there,
+    combined or not.
     """
 
     def __init__(self, windows: Windows, time: EventTime, lateness: Milliseconds) -> None:
@@ -65,7 +67,7 @@ class AssignPanes(Operator):
         self._rested = ctx.restored is not None and any(part.get(_RESTED) for part in ctx.restored.inline)
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
-        if self._rested:
+        if self._rested and LATE in self.sides_read:
             out.emit_side(DOUBTFUL, batch)
             return
         panes = self._windows.panes_of_times(self._time.of(batch, self.where))

@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from cutwater.errors import SchemaError
+from cutwater.errors import SchemaError, StorageError
 from cutwater.state.stored import StoredFile, StoredTable
 
 KEY_GROUP_COLUMN = "key_group"
@@ -51,7 +51,8 @@ class FilePlace(Protocol):
 
     @property
     def most_bytes(self) -> int | None:
-        """That the files of the state may have together; None: as many as they like."""
+        """That the files of the state may have together; None: as many as they like. Of a file that holds several states each
+        has its part: whoever ``copy``s one has seen to that."""
 
     def write(self, rows: TableRows) -> StoredTable:
         """One new file of rows, as a table of form ROWS. Durable when it returns."""
@@ -59,6 +60,13 @@ class FilePlace(Protocol):
     def copy(self, name: str, path: str) -> StoredFile:
         """One new file that is a copy of the local file at ``path``. Durable when it returns. Called by several threads at
         once."""
+
+
+def too_large(state: str, limit: int) -> StorageError:
+    return StorageError(
+        f"State {state!r} is larger than {limit} bytes, the most that memory storage takes of one state. "
+        f"Use storage='file:...', or raise it with cw.memory_storage(max_state=...)."
+    )
 
 
 @runtime_checkable

@@ -242,7 +242,8 @@ class ListHandle(Handle):
         return 0 if kept is None else len(kept)
 
     def _expiry(self, entry: Any) -> Milliseconds:
-        return int(entry[-1][1])
+        # Not that of the last one: the clock may have been set back, or be that of another machine by now.
+        return max(int(expiry) for _, expiry in entry)
 
     def _size(self, entry: Any) -> int:
         return len(entry)

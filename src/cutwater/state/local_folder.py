@@ -61,5 +61,6 @@ def _locked(path: str) -> int:
 
 def _remove(path: str, descriptor: int) -> None:
     shutil.rmtree(path, ignore_errors=True)
-    Path(path + _LOCK).unlink(missing_ok=True)
+    if not os.path.exists(path):  # else the next owner of a folder tries again
+        Path(path + _LOCK).unlink(missing_ok=True)
     os.close(descriptor)

@@ -1,12 +1,12 @@
 """Very many rows on their way into RocksDB: sorted in columns, and written as files of RocksDB past its write buffer."""
 
 from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from itertools import chain
 
 import pyarrow as pa
 
 from cutwater.flow.batches import gathered
-from cutwater.state.rocksdb_family import Entries, Entry, Family, in_lists
+from cutwater.state.rocksdb_family import Entries, Family
 from cutwater.state.rocksdb_keys import key_order, stored_keys
 from cutwater.state.rocksdb_layout import READ_ROWS, Layout
 from cutwater.state.row_codec import RowCodec
@@ -30,19 +30,22 @@ def ingest_rows(family: Family, layout: Layout, batches: Iterable[pa.RecordBatch
     return count
 
 
-def ingest_entries(family: Family, entries: Iterator[Entry]) -> int:
+def ingest_entries(family: Family, entries: Iterator[Entries]) -> int:
     """As another database has them, in the order of the keys. How many there were."""
     count = 0
 
-    def counted() -> Iterator[Entries]:
+    def one_file(first: Entries) -> Iterator[Entries]:
         nonlocal count
-        for keys, values in in_lists(entries, READ_ROWS):
-            count += len(keys)
-            yield keys, values
+        written = 0
+        for part in chain([first], entries):
+            yield part
+            written += len(part[0])
+            if written >= COPIED_ROWS:
+                break
+        count += written
 
-    lists = counted()
-    for first in lists:
-        family.ingest(chain([first], islice(lists, COPIED_ROWS // READ_ROWS - 1)))
+    for first in entries:
+        family.ingest(one_file(first))
     return count
 
 

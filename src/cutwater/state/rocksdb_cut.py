@@ -12,8 +12,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from cutwater.state.frozen import FilePlace
-from cutwater.state.rocksdb_database import Database
+from cutwater.state.frozen import FilePlace, too_large
+from cutwater.state.rocksdb_database import Database, bytes_of_families
 from cutwater.state.stored import Form, StoredFile, StoredTable
 
 FAMILIES = "families"
@@ -86,6 +86,7 @@ class StoreCut:
         """The database as it was at the cut, in the storage."""
         if self._files is None:
             self._link()
+            self._check_sizes(place.most_bytes)
             self._files = self._stored(place)
         return self._files
 
@@ -109,6 +110,14 @@ class StoreCut:
         if self._is_open:
             self._is_open = False
             self._gate.open()
+
+    def _check_sizes(self, most_bytes: int | None) -> None:
+        """Before anything is copied: to the driver's memory, if there is a limit."""
+        if most_bytes is None:
+            return
+        for state, size in bytes_of_families(self._folder).items():
+            if size > most_bytes:
+                raise too_large(state, most_bytes)
 
     def _stored(self, place: FilePlace) -> tuple[StoredFile, ...]:
         names = [name for name in sorted(os.listdir(self._folder)) if not name.endswith(_NOT_NEEDED)]

@@ -4,20 +4,37 @@ Nothing in it outlives the process: checkpoints are what survives. So there is n
 """
 
 import os
+import tempfile
 import uuid
+import weakref
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import rocksdict
 
 from cutwater.errors import StorageError
-from cutwater.state.rocksdb_family import Entry, Family
+from cutwater.state.rocksdb_family import Entries, Family, in_lists
 
 MAX_OPEN_FILES = 256
 JOINED_FILES = 8
 """So many files are there before some are joined: each joined one is new to the next checkpoint."""
+_ENDS_UNWRITTEN = {
+    "rocksdict-config.json": '{"raw_mode":true,"prefix_extractors":{}}',
+    "OPTIONS-000001": """\
+[Version]
+  rocksdb_version=1.0.0
+  options_file_version=1.1
+[DBOptions]
+  avoid_flush_during_shutdown=true
+[CFOptions "default"]
+[TableOptions/BlockBasedTable "default"]
+""",
+}
+"""Options as RocksDB keeps them in files: rocksdict cannot set this one otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +53,21 @@ class Database:
         self._where = f"{uid}: RocksDB in {folder}"
         self._tuning = tuning
         self._cache = rocksdict.Cache(tuning.block_cache)
-        options = self._options()
-        options.create_if_missing(True)
-        options.set_db_write_buffer_size(tuning.write_buffer)
-        options.set_max_open_files(MAX_OPEN_FILES)
-        options.set_keep_log_file_num(1)
-        options.set_stats_dump_period_sec(0)
         self._folder = folder
         try:
+            options = self._tuned(_ends_unwritten(os.path.dirname(folder)))
+            options.create_if_missing(True)
+            options.set_db_write_buffer_size(tuning.write_buffer)
+            options.set_max_open_files(MAX_OPEN_FILES)
+            options.set_keep_log_file_num(1)
+            options.set_stats_dump_period_sec(0)
             self._unclaimed = set(families_in(folder))
             self._database = rocksdict.Rdict(folder, options, {name: self._options() for name in self._unclaimed})
         except Exception as error:
             raise StorageError(f"{self._where} cannot be opened: {error}") from error
+        # Also if it is merely forgotten: else what is in memory would be written, perhaps to a folder that is gone, and one such
+        # failure keeps every other database of the process from writing for a second.
+        self._end_writing = weakref.finalize(self, self._database.cancel_all_background, True)
         self._families: dict[str, Family] = {}
 
     def family(self, name: str, kind: type[Family] = Family) -> Family:
@@ -86,6 +106,12 @@ class Database:
         opened.set_write_options(writing)
         return opened, self._database.get_column_family_handle(name)
 
+    def check(self) -> None:
+        """StorageError if it is known to take nothing more."""
+        for family in self._families.values():
+            if family.failure is not None:
+                raise StorageError(str(family.failure)) from family.failure
+
     def link(self, folder: str) -> None:
         """The files of the database as it is now, in a new folder, without copying them."""
         # Else it would flush by itself, and keep the interpreter from everybody meanwhile.
@@ -98,9 +124,10 @@ class Database:
 
     def close(self) -> None:
         """Cuts that were taken can still be read: they keep what they need."""
+        self._end_writing()
         opened: list[Family | rocksdict.Rdict] = [*self._families.values(), self._database]
         for each in opened:
-            # It writes what is in memory, which nobody reads any more: where the disk is full that has failed before.
+            # It says that it could not write what is in memory, which nobody reads any more.
             with suppress(Exception):
                 each.close()
 
@@ -110,7 +137,9 @@ class Database:
 
     def _options(self) -> Any:
         # Raw: keys and values are bytes. Else rocksdict would pickle what it does not know.
-        options = rocksdict.Options(raw_mode=True)
+        return self._tuned(rocksdict.Options(raw_mode=True))
+
+    def _tuned(self, options: Any) -> Any:
         options.set_write_buffer_size(self._tuning.write_buffer)
         options.set_compression_type(getattr(rocksdict.DBCompressionType, self._tuning.compression)())
         blocks = rocksdict.BlockBasedOptions()
@@ -123,6 +152,14 @@ class Database:
         return options
 
 
+def _ends_unwritten(folder: str) -> Any:
+    """Options of a database that, when it ends, does not write what is in memory."""
+    with tempfile.TemporaryDirectory(dir=folder) as told:
+        for name, content in _ENDS_UNWRITTEN.items():
+            (Path(told) / name).write_text(content)
+        return rocksdict.Options.load_latest(told)[0]
+
+
 def families_in(folder: str) -> list[str]:
     """The column families of the database in ``folder``, if there is one."""
     if not os.path.exists(os.path.join(folder, "CURRENT")):
@@ -130,20 +167,40 @@ def families_in(folder: str) -> list[str]:
     return [name for name in rocksdict.Rdict.list_cf(folder, rocksdict.Options(raw_mode=True)) if name != "default"]
 
 
-def read_family(folder: str, name: str, first: bytes, end: bytes) -> Iterator[Entry]:
-    """From a database that nobody writes to: the entries from ``first`` on, and before ``end``."""
-    options = rocksdict.Options(raw_mode=True)
-    families = {each: rocksdict.Options(raw_mode=True) for each in families_in(folder)}
-    try:
-        database = rocksdict.Rdict(folder, options, families, rocksdict.AccessType.read_only())
-    except Exception as error:
-        raise StorageError(f"The RocksDB database in {folder} cannot be read: {error}") from error
+def read_family(folder: str, name: str, first: bytes, end: bytes, rows: int) -> Iterator[Entries]:
+    """From a database that nobody writes to: the entries from ``first`` on, and before ``end``; so many at once."""
+    database = _to_be_read(folder)
     family: Any = database.get_column_family(name)
     try:
-        for entry in family.items(from_key=first):
-            if entry[0] >= end:
+        for keys, values in in_lists(family.items(from_key=first), rows):
+            if keys[-1] >= end:
+                within = bisect_left(keys, end)
+                if within:
+                    yield keys[:within], values[:within]
                 return
-            yield entry
+            yield keys, values
     finally:
         family.close()
         database.close()
+
+
+def bytes_of_families(folder: str) -> dict[str, int]:
+    """How large the files of each are together, in a database that nobody writes to."""
+    database = _to_be_read(folder)
+    sizes = {}
+    for name in families_in(folder):
+        family = database.get_column_family(name)
+        sizes[name] = family.property_int_value("rocksdb.live-sst-files-size") or 0
+        family.close()
+    database.close()
+    return sizes
+
+
+def _to_be_read(folder: str) -> rocksdict.Rdict:
+    families = {each: rocksdict.Options(raw_mode=True) for each in families_in(folder)}
+    try:
+        return rocksdict.Rdict(
+            folder, rocksdict.Options(raw_mode=True), families, rocksdict.AccessType.read_only(False)
+        )
+    except Exception as error:
+        raise StorageError(f"The RocksDB database in {folder} cannot be read: {error}") from error

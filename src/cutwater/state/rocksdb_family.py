@@ -32,6 +32,8 @@ class Family:
         self._new_file = new_file
         self.is_empty = True
         """Until something is written: what was never there need not be looked for."""
+        self.failure: StorageError | None = None
+        """Why RocksDB takes nothing more: what it had in memory could not be written."""
 
     def begin_anew(self, family: Any, handle: Any) -> None:
         self._family, self._handle, self.is_empty = family, handle, True
@@ -77,7 +79,8 @@ class Family:
         try:
             self._family.flush()
         except Exception as error:
-            raise self._not_written(error) from error
+            self.failure = self._not_written(error)
+            raise self.failure from error
 
     def close(self) -> None:
         self._family.close()

@@ -1,7 +1,7 @@
 """How rows of a state stand in RocksDB, so that whoever has the database can give them back as columns."""
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -10,12 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from cutwater.state.encoded_keys import plain
-from cutwater.state.rocksdb_family import Entry, in_lists
+from cutwater.state.rocksdb_family import Entries, Entry, in_lists
 from cutwater.state.rocksdb_keys import fitted, groups_in, key_columns, namespaces_of
 from cutwater.state.row_codec import RowCodec
 
 READ_ROWS = 8192
 """So many rows are decoded at once."""
+READ_BATCHES = 16
+"""So many batches of rows."""
 
 Json = Any
 
@@ -40,24 +42,35 @@ class Layout:
     content: Content
     schema: pa.Schema
     keys: tuple[str, ...]
+    leaves: bool = True
+    """Whether what is nested was taken apart (``RowCodec``)."""
 
     def to_json(self) -> Json:
         schema = base64.b64encode(self.schema.serialize().to_pybytes()).decode()
-        return {"content": self.content, "schema": schema, "keys": self.keys}
+        return {"content": self.content, "schema": schema, "keys": self.keys, "leaves": self.leaves}
 
     @staticmethod
     def from_json(value: Json) -> "Layout":
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value["schema"])))
-        return Layout(Content(value["content"]), schema, tuple(value["keys"]))
+        return Layout(Content(value["content"]), schema, tuple(value["keys"]), value.get("leaves", False))
+
+    @property
+    def read_at_once(self) -> int:
+        """How many entries may be in memory."""
+        return READ_BATCHES if self.content is Content.BATCHES else READ_ROWS
 
     def batches(self, entries: Iterator[Entry]) -> Iterator[pa.RecordBatch]:
         """The rows of ``entries``, in columns."""
+        return self.decoded(in_lists(entries, self.read_at_once))
+
+    def decoded(self, entries: Iterable[Entries]) -> Iterator[pa.RecordBatch]:
+        """The same, of many entries at once."""
         if self.content is Content.BATCHES:
-            for key, value in entries:
-                yield self._batch(key, value)
+            for keys, encoded in entries:
+                yield from map(self._batch, keys, encoded)
             return
         codec = self.codec()
-        for keys, encoded in in_lists(entries, READ_ROWS):
+        for keys, encoded in entries:
             values = codec.decode(encoded)
             if self.content is Content.WHOLE_ROWS:
                 columns = [*values, pa.array(namespaces_of(keys)), pa.array(groups_in(keys))]
@@ -73,11 +86,12 @@ class Layout:
         fields = list(self.schema)
         match self.content:
             case Content.BY_KEY:
-                return RowCodec(pa.schema(fields[len(self.keys) : -1]))
+                in_values = fields[len(self.keys) : -1]
             case Content.BY_PANE_AND_KEY:
-                return RowCodec(pa.schema(fields[len(self.keys) + 1 : -1]))
+                in_values = fields[len(self.keys) + 1 : -1]
             case _:
-                return RowCodec(pa.schema(fields[:-2]))
+                in_values = fields[:-2]
+        return RowCodec(pa.schema(in_values), leaves=self.leaves)
 
     def _batch(self, key: bytes, value: bytes) -> pa.RecordBatch:
         rows = batch_of(value, pa.schema(list(self.schema)[:-2]))

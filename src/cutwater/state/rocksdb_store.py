@@ -105,6 +105,8 @@ class RocksDBStore(TableStore[Table]):
             raise never_declared(self._uid, self._resumed)
         if not self._incremental or not self._tables:
             return super().freeze(checkpoint)
+        # Here it fails the attempt, and the next one begins with another database; no checkpoint of this one would complete.
+        self._database.check()
         self._database.drop_unclaimed()
         self._cuts += 1
         folder = os.path.join(self._folder.path, f"cut-{self._cuts}")

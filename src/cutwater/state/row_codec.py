@@ -1,7 +1,7 @@
 """Rows of typed columns as bytes, one value each, and back: exactly what went in, and nothing that could run.
 
-Numbers and times first (a bit each that says whether it is there, then 64 bits each), then texts, bytes and decimals with
-their sizes, then what is nested as an Arrow message.
+Structs, lists and maps are taken apart (``flat_leaves``). Numbers and times first (a bit each that says whether it is there, then
+64 bits each), then texts, bytes and decimals with their sizes, then what is left as an Arrow message.
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,19 @@ import pyarrow as pa
 from cutwater.flow.arrow import Array
 from cutwater.flow.columns import array_of_words, is_word, valid_of, words_of
 from cutwater.state.encoded_keys import apart, decode, encode, joined, plain
+from cutwater.state.flat_leaves import shape_of
 from cutwater.state.pointers import address
 from cutwater.state.rocksdb_keys import fitted
 
 
 class RowCodec:
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, *, leaves: bool = True) -> None:
+        """Without ``leaves`` all that is nested is an Arrow message for each row, as it once was."""
         self._schema = schema
-        types = [plain(field.type) for field in schema]
+        self._plain = [plain(field.type) for field in schema]
+        self._shapes = [shape_of(kind) if leaves else None for kind in self._plain]
+        shapes = zip(self._plain, self._shapes, strict=True)
+        types = [leaf for kind, shape in shapes for leaf in ((kind,) if shape is None else shape.types)]
         self._words = [i for i, kind in enumerate(types) if is_word(kind)]
         self._flat = [i for i, kind in enumerate(types) if _is_flat(kind)]
         self._nested = [i for i in range(len(types)) if i not in self._words and i not in self._flat]
@@ -31,7 +36,7 @@ class RowCodec:
         self._head = self._mask_bytes + 8 * len(self._words)
 
     def encode(self, columns: Sequence[Array], records: int) -> list[bytes]:
-        plain_columns = [fitted(column, kind) for column, kind in zip(columns, self._types, strict=True)]
+        plain_columns = self._apart([fitted(column, kind) for column, kind in zip(columns, self._plain, strict=True)])
         whole, starts = encode([plain_columns[i] for i in self._flat], records, head=self._head)
         if self._words:
             words = self._encoded_words(plain_columns, records)
@@ -63,7 +68,13 @@ class RowCodec:
                 columns.update(zip(self._nested, rows.columns, strict=True))
             else:
                 columns.update({i: pa.array([], self._types[i]) for i in self._nested})
-        return [fitted(columns[i], field.type) for i, field in enumerate(self._schema)]
+        leaves = iter([columns[i] for i in range(len(self._types))])
+        whole = [next(leaves) if shape is None else shape.together(leaves) for shape in self._shapes]
+        return [fitted(column, field.type) for column, field in zip(whole, self._schema, strict=True)]
+
+    def _apart(self, columns: Sequence[Array]) -> list[Array]:
+        shapes = zip(columns, self._shapes, strict=True)
+        return [leaf for column, shape in shapes for leaf in ([column] if shape is None else shape.apart(column))]
 
     def _encoded_words(self, columns: Sequence[Array], records: int) -> npt.NDArray[np.uint8]:
         rows = np.zeros((records, self._head), np.uint8)
@@ -76,7 +87,7 @@ class RowCodec:
                 present[:, at] = valid
                 words[~present[:, at], at] = 0
         rows[:, : self._mask_bytes] = np.packbits(present, axis=1)
-        rows[:, self._mask_bytes :] = words.view(np.uint8).reshape(records, -1)
+        rows[:, self._mask_bytes :] = words.view(np.uint8).reshape(records, 8 * len(self._words))
         return rows
 
     def _decoded_words(self, raw: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]) -> list[Array]:

@@ -130,10 +130,25 @@ def test_union_state_goes_to_everybody_at_equal_parallelism_too() -> None:
     assert inline(restores, "list_state") == [[1], None, [3]]
 
 
+def elements(state: str, *values: int) -> list[Any]:
+    return [{"state": state, "value": value} for value in values]
+
+
+def test_of_several_list_states_each_is_dealt_out_to_all() -> None:
+    checkpoint = stored("op", *({"list_state": [*elements("a", i), *elements("b", 10 + i)]} for i in range(4)))
+    assert inline(restored(checkpoint, "op", 2), "list_state") == [
+        [*elements("a", 0, 2), *elements("b", 10, 12)],
+        [*elements("a", 1, 3), *elements("b", 11, 13)],
+    ]
+
+
 def test_list_union_and_broadcast_state_move_each_in_its_way() -> None:
-    parts = [{"list_state": [i, i + 10], "union_state": [i], "broadcast_state": {"r": 1}, "own": i} for i in range(2)]
+    parts = [
+        {"list_state": elements("s", i, i + 10), "union_state": [i], "broadcast_state": {"r": 1}, "own": i}
+        for i in range(2)
+    ]
     restores = restored(stored("op", *parts), "op", 3)
-    assert inline(restores, "list_state") == [[0, 11], [10], [1]]
+    assert inline(restores, "list_state") == [elements("s", 0, 11), elements("s", 10), elements("s", 1)]
     assert inline(restores, "union_state") == [[0, 1]] * 3
     assert inline(restores, "broadcast_state") == [{"r": 1}] * 3
     assert inline(restores, "own") == [None] * 3

@@ -553,6 +553,21 @@ def kept(store: KeyedStateStore, name: str) -> list[Any]:
     return found
 
 
+def test_elements_that_were_added_by_a_clock_that_was_behind_take_no_others_with_them() -> None:
+    function, clock, store = Expiring(), Clock(), open_store()
+    bound(function, store, clock)
+    function.items.append(1)
+    clock.time -= 500
+    function.items.append(2)
+    fresh, restored = open_store(), Expiring()
+    for frozen in store.freeze():
+        fresh.restore(frozen.name, frozen.batches())
+    states = bound(restored, fresh, clock)
+    clock.time += 1_100
+    states.tend()
+    assert list(restored.items) == [1]
+
+
 def test_expired_elements_of_a_key_that_is_always_written_to_are_dropped() -> None:
     function, clock, store = Expiring(), Clock(), open_store()
     states = bound(function, store, clock)

@@ -79,14 +79,28 @@ def test_no_rows_leave_a_family_empty(family: Family) -> None:
 def test_entries_of_another_database_are_copied_in_files_of_bounded_size(
     rows: int, tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rocksdb_bulk, "READ_ROWS", 10)
     monkeypatch.setattr(rocksdb_bulk, "COPIED_ROWS", 30)
     layout = layout_by(pa.int64())
     other = Database("uid", str(tmp_path / "other"), TUNING)
     ingest_rows(other.family("n"), layout, [rows_of(layout, np.arange(rows))], 1)
     other.close()
-    assert ingest_entries(family, read_family(str(tmp_path / "other"), "n", b"", b"\xff")) == rows
+    assert ingest_entries(family, read_family(str(tmp_path / "other"), "n", b"", b"\xff", 10)) == rows
     assert sorted(held(family, layout)) == list(range(rows))
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 5, 100])
+def test_of_another_database_what_is_within_bounds_is_read_and_nothing_else(at_once: int, tmp_path: Path) -> None:
+    other = Database("uid", str(tmp_path / "other"), TUNING)
+    other.family("n").ingest([([bytes([i]) for i in range(10)], [b"v"] * 10)])
+    other.close()
+
+    def read(first: int, end: int) -> list[int]:
+        lists = list(read_family(str(tmp_path / "other"), "n", bytes([first]), bytes([end]), at_once))
+        assert all(0 < len(keys) == len(values) <= at_once for keys, values in lists)
+        return [key[0] for keys, _ in lists for key in keys]
+
+    for first, end in [(0, 10), (0, 255), (2, 5), (4, 4), (9, 10), (10, 20), (0, 1)]:
+        assert read(first, end) == [key for key in range(10) if first <= key < end]
 
 
 def part(state: str, files: str, size: int, first: int, last: int, form: Form = Form.ROCKSDB) -> StoredTable:

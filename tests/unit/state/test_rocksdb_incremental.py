@@ -19,7 +19,7 @@ from cutwater.checkpoint.file_storage import FileStorage
 from cutwater.checkpoint.layout import JobLayout
 from cutwater.checkpoint.stored_tables import RestoredTables
 from cutwater.checkpoint.table_writer import TableWriter
-from cutwater.errors import DamagedCheckpoint, RestoreError
+from cutwater.errors import DamagedCheckpoint, RestoreError, StorageError
 from cutwater.flow.hashing import hash_arrays, key_groups
 from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
 from cutwater.flow.key_groups import KeyGroupRange, key_group_range
@@ -436,6 +436,58 @@ def test_a_million_keys_of_100_bytes_of_which_1_percent_changed_store_less_than_
     assert len(again.table) == 1_000_000
     assert (again.counts(np.arange(100_000)) == counts).all()
     assert counts.sum() > 100_000
+    store.close()
+
+
+def test_files_from_before_nested_values_were_taken_apart_are_still_read(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    store = job.open()
+    table: Any = store.rows("n", KEYS, pa.list_(pa.string()))
+    table.layout = replace(table.layout, leaves=False)
+    table._codec = table.layout.codec()
+    wanted = {key: ["a", None, str(key)] for key in range(100)}
+    for key, value in wanted.items():
+        table.put(key, value)
+    job.store(job.freeze(store))
+    store.close()
+    [stored] = job.confirmed.values()
+    assert stored.details["layout"].pop("leaves") is False
+    memory = cw.Memory().open("uid", ALL, 128)
+    memory.restore("n", job.restored().batches("n"))
+    assert dict(memory.rows("n", KEYS, pa.list_(pa.string())).items()) == wanted
+    store = job.resume()
+    table = store.rows("n", KEYS, pa.list_(pa.string()))
+    assert dict(table.items()) == wanted
+    job.store(job.freeze(store))
+    assert job.confirmed["n"].details["layout"]["leaves"] is True
+    store.close()
+
+
+def test_each_state_counts_for_itself_against_the_limit_of_memory_storage(tmp_path: Path) -> None:
+    """Though all states of an operator are in the same files."""
+    limit = 200_000
+    store = cw.RocksDB(incremental=True, local_directories=[str(tmp_path)]).open("uid", ALL, 128)
+    few, many = [store.rows(name, KEYS, pa.binary()) for name in ("few", "many")]
+    writer = TableWriter(None, JobLayout("job").files_of(SubtaskId("v", 0), Attempt(1)), limit=limit)
+
+    def checkpoint(number: int) -> tuple[list[StoredTable], int]:
+        frozen = store.freeze(CheckpointId(number))
+        try:
+            written = [writer.write(CheckpointId(number), "uid", table, None) for table in frozen]
+        finally:
+            release(frozen)
+        return [stored for stored, _ in written], sum(len(each) for _, attached in written for each in attached)
+
+    for key in range(150):
+        few.put(key, os.urandom(1000))
+        many.put(key, os.urandom(1000))
+    tables, attached = checkpoint(1)
+    assert [table.size for table in tables] == [attached, attached]
+    assert attached > 1.4 * limit
+    for key in range(150, 300):
+        many.put(key, os.urandom(1000))
+    with pytest.raises(StorageError, match="State 'many' is larger than 200000 bytes"):
+        checkpoint(2)
     store.close()
 
 

@@ -1,5 +1,6 @@
 """What is particular to RocksDB: cuts, a cache that is smaller than the state, folders of the dead, the other backend."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -65,6 +66,35 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match=r"uid: RocksDB in .*file cannot be opened"):
         Database("uid", str(tmp_path / "file"), TUNING)
+
+
+@pytest.mark.parametrize("how", ["closed", "forgotten"])
+def test_a_database_that_ends_writes_nothing_more_and_is_let_go_of(how: str, tmp_path: Path) -> None:
+    """It would be written for nobody: by a subtask that just failed, perhaps to a disk that is full."""
+    database = Database("uid", str(tmp_path / "db"), TUNING)
+    family = database.family("state")
+    family.write([b"a"], [b"1"])
+    cut = family.cut()
+    if how == "closed":
+        database.close()
+    del database, family
+    gc.collect()
+    assert list(cut) == [(b"a", b"1")]
+    del cut
+    assert list((tmp_path / "db").glob("*.sst")) == []
+    again = Database("uid", str(tmp_path / "db"), TUNING)  # refused while another one has it open
+    assert list(again.family("state").cut()) == []
+    again.close()
+
+
+def test_a_database_takes_bytes_as_they_are_after_it_was_opened_again(tmp_path: Path) -> None:
+    database = Database("uid", str(tmp_path / "db"), TUNING)
+    database.family("state").write([b"\x00\x05a"], [b"\x80\x04"])
+    database.link(str(tmp_path / "linked"))
+    database.close()
+    again = Database("uid", str(tmp_path / "linked"), TUNING)
+    assert list(again.family("state").cut()) == [(b"\x00\x05a", b"\x80\x04")]
+    again.close()
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
@@ -289,6 +319,19 @@ def test_what_a_killed_process_left_is_removed_by_the_next_and_what_a_living_one
         owner.wait()
         assert (path / "state").exists()
         LocalFolder(str(tmp_path)).close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_could_not_be_removed_whole_is_removed_by_the_next_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a thread that was about to end made a file in it meanwhile."""
+    folder = LocalFolder(str(tmp_path))
+    with monkeypatch.context() as patched:
+        patched.setattr("cutwater.state.local_folder.shutil.rmtree", lambda path, ignore_errors: None)
+        folder.close()
+    assert Path(folder.path).exists()
+    LocalFolder(str(tmp_path)).close()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -194,3 +194,40 @@ def test_a_checkpoint_that_finds_the_disk_full_is_declined_and_the_next_batch_fa
         run(pipeline, {"in": steps}, environment=env)
     assert len(reasons) == 1
     assert re.search(says, reasons[0])
+
+
+class Room:
+    """Fills the disk, or frees it, or notes that it is still there, when a row says so, which goes no further."""
+
+    def __init__(self, disk: Path) -> None:
+        self.disk = disk
+
+    def __call__(self, row: Any) -> bool:
+        if row.what == "fill":
+            fill(self.disk)
+        elif row.what == "free":
+            (self.disk / "ballast").unlink()
+        elif row.what == "note":
+            (self.disk / "went on").touch()
+        return row.what not in ("fill", "free", "note")
+
+
+def test_an_attempt_whose_database_could_not_be_written_ends_at_the_next_checkpoint_if_no_row_comes(disk: Path) -> None:
+    """However many failures of checkpoints are tolerable: none would complete, with room or without."""
+    checkpointing = cw.Checkpointing("3650 days", storage=cw.memory_storage("1GB"), tolerable_failures=1000)
+    backend = cw.RocksDB(incremental=True, local_directories=[str(disk)])
+    env = cw.Environment(parallelism=1, checkpointing=checkpointing, state_backend=backend)
+
+    def pipeline(env: cw.Environment) -> None:
+        rows = env.read(cw.from_rows([], "k string, what string, ts long"), uid="in").with_timestamps("ts")
+        windows = rows.filter(Room(disk)).key_by("k").window(cw.tumbling("1h"))
+        windows.agg(last=cw.last("what")).uid("texts").collect("out")
+
+    says = rf"texts: RocksDB in {disk}.* cannot be written: .*No space left.*Is the disk full\?"
+    steps = script(
+        ("a", "1", 1), CHECKPOINT, ("a", "2", 2), ("a", "fill", 3), TRIGGER, ADVANCE("1s"), ("a", "free", 4), TRIGGER,
+        ADVANCE("1s"), ("a", "note", 5),
+    )  # fmt: skip
+    with pytest.raises(cw.JobFailed, match=says):
+        run(pipeline, {"in": steps}, environment=env)
+    assert not (disk / "went on").exists()
