@@ -129,7 +129,7 @@ def test_without_failures_every_checkpoint_completes(setting: Setting) -> None:
 def test_the_schedules_reach_what_they_are_meant_to_reach() -> None:
     """Rows in flight are stored and replayed, and checkpoints run out of time at every stage."""
     in_flight = processed = replayed = changed = aligned = 0
-    for seed in range(12):
+    for seed in range(18):
         timeout = (None, "5ms", "100ms")[seed % 3]
         world = World(Setting("two keyed steps", seed, unaligned=True, aligned_timeout=timeout, rows=12, timeout="10s"))
         run_to_the_end(world).judge()
