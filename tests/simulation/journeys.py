@@ -210,6 +210,17 @@ class TroubledWorld(World):
             running.close()
         super().close()
 
+    def judge(self) -> None:
+        super().judge()
+        if self.setting.topology == "rules":
+            rules = self.sources[-1]
+            everything = dict.fromkeys(rules.splits(), rules.rows - 1)
+            for subtask, running in self.subtasks.items():
+                if "rules" in running._chain._operators:
+                    latest = running._chain._operators["rules"].fn.latest  # type: ignore[attr-defined]
+                    assert isinstance(latest, BroadcastHandle)
+                    assert dict(latest) == everything, f"{subtask} was told {dict(latest)}"
+
 
 def travel(journey: Journey) -> list[TroubledWorld]:
     """Every stage but the last dies soon after a checkpoint; the last one ends, fails when it closes, and ends once more."""
@@ -226,10 +237,10 @@ def travel(journey: Journey) -> list[TroubledWorld]:
             storage = world.store.storage  # type: ignore[assignment]
     last = worlds[-1]
     run_to_the_end(last)
-    _judge(last)
+    last.judge()
     last.crash()
     run_to_the_end(last)
-    _judge(last)
+    last.judge()
     return worlds
 
 
@@ -242,14 +253,3 @@ def _after(world: World, checkpoints: int) -> Callable[[], bool]:
         return sum(held) >= checkpoints and held[-1] and world.since_completed >= some
 
     return dies
-
-
-def _judge(world: World) -> None:
-    world.judge()
-    if world.setting.topology == "rules":
-        everything = dict.fromkeys(range(world.setting.splits or 0), world.setting.rows - 1)
-        for subtask, running in world.subtasks.items():
-            if "rules" in running._chain._operators:
-                latest = running._chain._operators["rules"].fn.latest  # type: ignore[attr-defined]
-                assert isinstance(latest, BroadcastHandle)
-                assert dict(latest) == everything, f"{subtask} was told {dict(latest)}"

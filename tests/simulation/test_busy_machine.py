@@ -11,10 +11,11 @@ from cutwater.testing.simulation import Simulation
 
 ROWS = 20_000
 SLICE_SECONDS = 0.5
+ROW_SECONDS = 0.005
 
 
 class Machine(ManualClock):
-    """Each slice takes half a second on it, because the rows take so long, or because others have the core."""
+    """A slice takes long on it: because each row does, or because others have the core."""
 
     waits = False
     waited = 0.0
@@ -22,8 +23,8 @@ class Machine(ManualClock):
     def waited_for_core(self) -> float:
         return self.waited
 
-    def take_long(self) -> None:
-        self.advance(SLICE_SECONDS)
+    def take_long(self, rows: int) -> None:
+        self.advance(SLICE_SECONDS if self.waits else rows * ROW_SECONDS)
         if self.waits:
             self.waited += SLICE_SECONDS
 
@@ -33,16 +34,16 @@ machine = Machine()
 
 
 def slow(frame: pl.DataFrame) -> pl.DataFrame:
-    machine.take_long()
+    machine.take_long(frame.height)
     return pl.DataFrame({"rows": [frame.height]})
 
 
-def slices(*, waits: bool) -> list[int]:
+def slices(rows: int, *, waits: bool) -> list[int]:
     global machine
     machine = Machine()
     machine.waits = waits
     env = cw.Environment(parallelism=1, checkpointing=cw.Checkpointing("1h", storage=cw.memory_storage("1MB")))
-    env.read(cw.sequence(ROWS), uid="numbers").map_batches(slow, "rows long").collect("slices")
+    env.read(cw.sequence(rows), uid="numbers").map_batches(slow, "rows long").collect("slices")
     definition = env.define("job", 1)
     simulation = Simulation(definition, JobStore(MemoryStorage(1 << 20), "job"), machine)
     while not simulation.finished:
@@ -52,12 +53,13 @@ def slices(*, waits: bool) -> list[int]:
 
 
 def test_slices_stay_long_when_it_is_the_machine_that_is_busy() -> None:
-    found = slices(waits=True)
+    found = slices(ROWS, waits=True)
     assert sum(found) == ROWS
-    assert min(found[:-1]) >= 1024
+    assert found[:-1] == sorted(found[:-1]), "they only became longer"
+    assert max(found) >= 4096
 
 
 def test_slices_become_short_when_it_is_the_rows_that_take_long() -> None:
-    found = slices(waits=False)
-    assert sum(found) == ROWS
-    assert min(found) < 100
+    found = slices(ROWS // 20, waits=False)
+    assert sum(found) == ROWS // 20
+    assert max(found) * ROW_SECONDS < 0.1

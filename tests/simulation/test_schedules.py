@@ -4,6 +4,7 @@ A run is decided by its setting: the seed that hypothesis draws drives the sched
 """
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -30,7 +31,9 @@ ANY_TOPOLOGY = st.sampled_from(sorted(TOPOLOGIES))
 COLLECTING = st.sampled_from(sorted(set(TOPOLOGIES) - {"two phase"}))
 
 
-def any_setting(topology: st.SearchStrategy[str], **fixed: st.SearchStrategy[object]) -> st.SearchStrategy[Setting]:
+def any_setting(
+    topology: st.SearchStrategy[str], kind: type[Setting] = Setting, **fixed: st.SearchStrategy[object]
+) -> st.SearchStrategy[Any]:
     drawn: dict[str, st.SearchStrategy[object]] = {
         "seed": st.integers(0, 2**32),
         "parallelism": st.integers(1, 3),
@@ -43,7 +46,7 @@ def any_setting(topology: st.SearchStrategy[str], **fixed: st.SearchStrategy[obj
         "timeout": st.sampled_from(("30ms", "200ms", "10s")),
         "interval": st.sampled_from(("5ms", "20ms", "1h")),
     }
-    return st.builds(Setting, topology=topology, **{**drawn, **fixed})
+    return st.builds(kind, topology=topology, **{**drawn, **fixed})
 
 
 @pytest.mark.parametrize("name", sorted(TOPOLOGIES))

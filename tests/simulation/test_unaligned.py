@@ -3,6 +3,7 @@
 The same worlds and the same questions as in test_schedules: whatever is cut is a consistent cut, whatever is triggered ends.
 """
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutwater.barrier.unaligned import Aligning, WaitingForChannels
+from cutwater.checkpoint.job_store import JobStore
+from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.stored_tables import RestoredTables
+from cutwater.checkpoint.verification import verify
+from cutwater.errors import CutwaterError, DamagedCheckpoint
 from cutwater.flow.envelope import Row, RowKind
 from cutwater.flow.watermarks import MIN_WATERMARK
-from cutwater.operators import kept_windows, keyed_process, session_windows, window_aggregate
+from cutwater.operators import window_aggregate
 from cutwater.operators.stored_watermark import stored_watermark
 from cutwater.subtask import operator_subtask
 from cutwater.subtask.chain import Chain
@@ -41,11 +46,6 @@ from tests.simulation.world import Setting, World, judge_every_cut, run_and_judg
 MOVABLE = st.sampled_from(sorted(set(TOPOLOGIES) - {"two phase", "broadcast", "narrowing"}))
 """How many copies of a record a broadcast makes depends on the parallelism that it meets. Where everything has parallelism 1,
 the steps of "narrowing" are one chain, and rows between them have no way any more: they are refused."""
-STEP_SIZES = (
-    (keyed_process, "TIMERS_A_STEP"),
-    (kept_windows, "KEYS_A_STEP"),
-    (session_windows, "SESSIONS_A_STEP"),
-)
 TIMEOUTS = st.sampled_from((None, "1ms", "10ms"))
 UNALIGNED: dict[str, st.SearchStrategy[object]] = {
     "unaligned": st.just(True),
@@ -66,12 +66,6 @@ def test_exactly_once_nothing_is_lost_or_double_and_every_key_keeps_its_order(na
         run_and_judge(setting)
 
     holds()
-
-
-@pytest.fixture
-def small_steps(monkeypatch: Patch) -> None:
-    for module, size in STEP_SIZES:
-        monkeypatch.setattr(module, size, 1)
 
 
 @pytest.mark.parametrize("name", sorted(TIMED))
@@ -135,7 +129,7 @@ def test_without_failures_every_checkpoint_completes(setting: Setting) -> None:
 def test_the_schedules_reach_what_they_are_meant_to_reach() -> None:
     """Rows in flight are stored and replayed, and checkpoints run out of time at every stage."""
     in_flight = processed = replayed = changed = aligned = 0
-    for seed in range(12):
+    for seed in range(18):
         timeout = (None, "5ms", "100ms")[seed % 3]
         world = World(
             Setting("two keyed steps", seed, unaligned=True, aligned_timeout=timeout, rows=12, timeout="10s", crashes=0)
@@ -186,13 +180,42 @@ def test_the_state_of_a_cut_that_overtakes_is_stored_behind_its_barriers(monkeyp
     assert still_waited.count(False) > still_waited.count(True)
 
 
+def over_budget(**settings: Any) -> Setting:
+    setting = Setting("two keyed steps", 3, unaligned=True, rows=12, crashes=0, timeout="10s", **settings)
+    return replace(setting, limits=replace(setting.limits, in_flight_bytes=300))
+
+
 def test_over_its_budget_a_checkpoint_is_given_up_with_the_reason_and_the_job_goes_on() -> None:
-    setting = Setting("two keyed steps", 3, unaligned=True, rows=12, crashes=0, timeout="10s")
-    world = run_and_judge(replace(setting, limits=replace(setting.limits, in_flight_bytes=300)))
+    world = run_and_judge(over_budget())
     reasons = [info.failure_reason for info in world.ended if info.failure_reason]
     assert reasons
     assert all("rows of more than 300 bytes were on their way to it" in reason for reason in reasons), reasons
     assert world.ended[-1].status.value == "completed", "nothing is in flight when all input ended"
+
+
+def test_over_its_budget_a_checkpoint_counts_as_a_failed_one() -> None:
+    with pytest.raises(CutwaterError, match=r"1 checkpoint failed; tolerable_failures=0.*\(max_in_flight\)"):
+        run_to_the_end(World(over_budget(tolerable_failures=0)))
+
+
+def test_rows_in_flight_that_were_changed_in_the_storage_are_not_replayed() -> None:
+    """They have a checksum as all that is stored: another byte, and the checkpoint is damaged."""
+    world = run_to_the_end(World(Setting("two keyed steps", 3, **{**LONG, "crashes": 0, "retain": 1})))
+    moment = next(each for each in world.moments if _files_of_rows_in_flight(each))
+    (name, *_) = _files_of_rows_in_flight(moment)
+    content = bytearray(moment.read(name))
+    content[len(content) // 2] ^= 1
+    moment.put(name, bytes(content))
+    with pytest.raises(DamagedCheckpoint, match=rf"{re.escape(name)} .* is damaged: it has checksum"):
+        verify(moment, JobStore(moment, "simulated").completed()[-1])
+    resumed = World(world.setting, moment)
+    assert not any(running._state.in_flight for running in resumed.subtasks.values())
+
+
+def _files_of_rows_in_flight(moment: MemoryStorage) -> list[str]:
+    latest = JobStore(moment, "simulated").completed()[-1]
+    stored = [part.snapshot.in_flight for part in latest.subtasks]
+    return [file.file for rows in stored if rows is not None for file in rows.table.files]
 
 
 def test_the_adversary_loses_calls_opens_late_and_lets_rows_go_to_disk(monkeypatch: Patch) -> None:

@@ -84,6 +84,7 @@ class Setting:
     backend: cw.StateBackend | None = None
     """Where state is kept; None: in memory."""
     retain: int = 2
+    tolerable_failures: int = 1_000_000
 
     @property
     def shape(self) -> Topology:
@@ -293,7 +294,7 @@ def _define(setting: Setting, sources: Sequence[Numbers]) -> JobDefinition:
         mode=setting.mode,
         timeout=setting.timeout,
         max_concurrent=setting.max_concurrent,
-        tolerable_failures=1_000_000,
+        tolerable_failures=setting.tolerable_failures,
         retain=setting.retain,
         unaligned=setting.unaligned,
         aligned_timeout=setting.aligned_timeout,
@@ -352,9 +353,11 @@ def run_and_judge(setting: Setting) -> World:
     return world
 
 
-def judge_every_cut(world: World, parallelism: int | None = None) -> int:
+def judge_every_cut(
+    world: World, parallelism: int | None = None, only: Callable[[MemoryStorage], bool] = lambda moment: True
+) -> int:
     """Each checkpoint that completed is a consistent cut: a job that goes on from it ends with the same answer. So does one
-    of another ``parallelism``."""
+    of another ``parallelism``. ``only``: of these; how many they were comes back."""
     setting = world.setting
     quiet = replace(
         setting,
@@ -364,6 +367,8 @@ def judge_every_cut(world: World, parallelism: int | None = None) -> int:
         splits=setting.splits or setting.parallelism,
         parallelism=parallelism or setting.parallelism,
     )
-    for number, moment in enumerate(world.moments):
-        run_to_the_end(World(quiet, moment, seed=world.setting.seed + number)).judge()
-    return len(world.moments)
+    moments = [moment for moment in world.moments if only(moment)]
+    for number, moment in enumerate(moments):
+        # What resumes writes to its store, and others may want to begin from the same.
+        run_to_the_end(type(world)(quiet, copy_of(moment), seed=world.setting.seed + number)).judge()
+    return len(moments)

@@ -10,7 +10,7 @@ from tests.spark.slowness import slow_job
 from tests.spark.test_bounds import silent_for
 from tests.spark.workers import completed_checkpoints, wait_until
 
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
+pytestmark = pytest.mark.timeout(3600)
 
 
 def test_a_slow_sink_and_a_fast_source_take_no_more_memory_after_ten_minutes(

@@ -9,7 +9,7 @@ import pytest
 from cutwater.checkpoint.file_storage import FileStorage
 from tests.increments import Job, ManyKeys, opened
 
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 KEYS = 10_000_000
 

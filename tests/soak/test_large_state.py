@@ -14,7 +14,7 @@ from cutwater.checkpoint.statistics import CheckpointInfo
 from tests.spark.footprint import MIB, private_bytes
 from tests.spark.workers import wait_until, worker_pids
 
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
+pytestmark = pytest.mark.timeout(3600)
 
 KEYS = 10_000_000
 ONE_IN = 100

@@ -97,11 +97,14 @@ class WithTimestamps(Operator):
         return next(iter(self._heard.values())) + self._patience
 
     def on_processing_time(self, now: Milliseconds, out: Collector) -> Iterator[None]:
+        rested = False
         while (due := self.next_timer()) is not None and due <= now:
             silent = next(iter(self._heard))
             del self._heard[silent]
             self._combined.rest(silent)
-        self._tell(out)
+            rested = True
+        if rested:  # The clock may call for another operator, before it is known what splits there are to wait for.
+            self._tell(out)
         yield from ()
 
     def _tell(self, out: Collector) -> None:

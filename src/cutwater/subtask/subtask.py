@@ -3,28 +3,10 @@
 ``open`` and ``steps`` belong to the loop; ``on_message`` to the control thread; ``intake.offer`` to the reader.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 
-from cutwater.control.messages import (
-    AbortCheckpoint,
-    AssignSplits,
-    CheckpointCompleted,
-    Committed,
-    CutNow,
-    Finish,
-    InputEnded,
-    PauseChannel,
-    Progress,
-    ReservationStored,
-    ResumeChannel,
-    Running,
-    StartProcessing,
-    StopSources,
-    ToDriver,
-    ToSubtask,
-    TriggerCheckpoint,
-)
+from cutwater.control.messages import Committed, InputEnded, Progress, Running, ToDriver, TriggerCheckpoint
 from cutwater.flow.clock import Clock
 from cutwater.flow.envelope import Row
 from cutwater.flow.ids import CheckpointId
@@ -35,7 +17,7 @@ from cutwater.subtask.chain import Chain
 from cutwater.subtask.cut_mark import CutMark
 from cutwater.subtask.freezing import kept
 from cutwater.subtask.gap import LoopGap
-from cutwater.subtask.mailbox import Mailbox
+from cutwater.subtask.hearing import HearsDriver
 from cutwater.subtask.operator_contexts import OperatorContexts
 from cutwater.subtask.outflow import Outflow
 from cutwater.subtask.outputs import Outputs
@@ -47,7 +29,7 @@ Steps = Generator[Step, None, bool]
 """Yields what the transport must do; returns whether any work was done."""
 
 
-class Subtask(ABC):
+class Subtask(HearsDriver):
     _reads_channels = False
 
     def __init__(
@@ -60,12 +42,11 @@ class Subtask(ABC):
         writer: TableWriter,
         clock: Clock,
     ) -> None:
+        super().__init__(background)
         self._setup = setup
         self._state = state
         self._send = send
-        self._background = background
         self._clock = clock
-        self.mailbox = Mailbox()
         self._outputs = Outputs(setup.routes, setup.max_parallelism, setup.limits, setup.subtask.index)
         self._chain = Chain(setup.vertex, self._outputs.sends())
         self._resumed = state.resumed if setup.backend.incremental else None
@@ -83,47 +64,6 @@ class Subtask(ABC):
         """Waits for a paused channel to be resumed."""
         self.records_in = 0
         self._counters: dict[str, dict[str, int]] = {uid: {} for uid in self._chain.uids}
-
-    # --- the control thread -------------------------------------------------------------------------------------------
-
-    def on_message(self, message: ToSubtask) -> None:
-        match message:
-            case StartProcessing():
-                self.mailbox.set_flag(started=True)
-            case TriggerCheckpoint():
-                self._triggered(message)
-            case CutNow():
-                self._out_of_time(message)
-            case AbortCheckpoint(checkpoint, _):
-                self.mailbox.drop_trigger(checkpoint)
-                self.mailbox.put_fate(checkpoint, completed=False)
-                self._abort(checkpoint)
-            case CheckpointCompleted(checkpoint):
-                self.mailbox.put_fate(checkpoint, completed=True)
-                self._background.commit(lambda: self._complete(checkpoint))
-            case PauseChannel(channel):
-                self.mailbox.set_paused(channel, paused=True)
-            case ResumeChannel(channel):
-                self.mailbox.set_paused(channel, paused=False)
-            case AssignSplits():
-                self.mailbox.put_splits(message)
-            case StopSources():
-                self.mailbox.put_stop(message)
-            case ReservationStored(number):
-                self.mailbox.set_stored_reservation(number)
-            case Finish():
-                self.mailbox.set_flag(finished=True)
-            case _:
-                pass
-
-    def _triggered(self, trigger: TriggerCheckpoint) -> None:
-        self.mailbox.put_trigger(trigger)
-
-    def _out_of_time(self, cut: CutNow) -> None:
-        self.mailbox.cut_now(cut.checkpoint)
-
-    @abstractmethod
-    def _abort(self, checkpoint: CheckpointId) -> None: ...
 
     # --- the commit thread --------------------------------------------------------------------------------------------
 
@@ -144,7 +84,7 @@ class Subtask(ABC):
         self._open_input()
         self._send(Running())
 
-    def _open_input(self) -> None:  # noqa: B027 (optional hook)
+    def _open_input(self) -> None:
         """For a source: prepare its splits."""
 
     def steps(self) -> Iterator[Step]:
@@ -199,7 +139,7 @@ class Subtask(ABC):
         """Whether an unaligned cut has to come before anything else."""
         return False
 
-    def _taken(self, mark: CutMark, rest: Sequence[Row]) -> None:  # noqa: B027 (optional hook)
+    def _taken(self, mark: CutMark, rest: Sequence[Row]) -> None:
         """State is frozen, and nothing was processed since. ``rest``: taken from the inbox, and not processed before."""
 
     def _cut_between_steps(self) -> Iterator[Step]:

@@ -67,6 +67,15 @@ class Harness:
         return taken
 
 
+@pytest.mark.parametrize("idle_after", [None, "1s"])
+def test_a_source_does_not_rest_before_it_is_known_what_it_reads(idle_after: str | None) -> None:
+    """The clock calls all operators of a chain when one of them has a timer: a combine that was restored with rows, say."""
+    harness = Harness(idle_after=idle_after)
+    assert harness.clock(5_000) == [], "nobody would wait for its first records, and they would be late"
+    assert harness.splits("a") == []
+    assert harness.feed("a", 100) == [89]
+
+
 def test_the_watermark_stays_behind_the_latest_record_by_what_may_be_out_of_order() -> None:
     harness = Harness(behind_source=False)
     assert harness.feed("", 100, 50) == [89], "a record of 90 is still in time"

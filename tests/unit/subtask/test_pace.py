@@ -12,19 +12,19 @@ TARGET = 0.02
 
 
 def test_a_very_slow_slice_shortens_the_next_at_once() -> None:
-    pace = Pace(TARGET, 100_000)
+    pace = Pace(TARGET, 100_000, first_rows=1024)
     pace.observe(1024, 2.0)
     assert pace.rows == 10
 
 
 def test_growth_is_twofold() -> None:
-    pace = Pace(TARGET, 100_000)
+    pace = Pace(TARGET, 100_000, first_rows=1024)
     pace.observe(1024, 0.0001)
     assert pace.rows == 2048
 
 
 def test_a_short_slice_says_nothing_about_a_long_one() -> None:
-    pace = Pace(TARGET, 100_000)
+    pace = Pace(TARGET, 100_000, first_rows=1024)
     pace.observe(3, 0.000001)
     assert pace.rows == 1024
     pace.observe(0, 5.0)
@@ -32,7 +32,7 @@ def test_a_short_slice_says_nothing_about_a_long_one() -> None:
 
 
 def test_single_slow_slices_are_taken_for_a_busy_machine_and_many_for_the_rows() -> None:
-    pace = Pace(TARGET, 100_000)
+    pace = Pace(TARGET, 100_000, first_rows=1024)
     for _ in range(20):
         pace.observe(1024, 0.04)
         pace.observe(1024, 0.015)
@@ -40,6 +40,33 @@ def test_single_slow_slices_are_taken_for_a_busy_machine_and_many_for_the_rows()
     for _ in range(PATIENCE):
         pace.observe(1024, 0.04)
     assert pace.rows == 512
+
+
+@pytest.mark.parametrize("per_row", [0.01, 0.1, 1.0])
+def test_the_first_slices_of_slow_rows_are_few_rows(per_row: float) -> None:
+    """A trigger that comes with the first rows waits for them."""
+    pace, longest = Pace(TARGET, 131_072), 0.0
+    for _ in range(200):
+        longest = max(longest, pace.rows * per_row)
+        pace.observe(pace.rows, pace.rows * per_row)
+    assert longest <= max(TARGET, 2 * per_row)
+    assert pace.rows == max(1, int(TARGET / per_row))
+
+
+def test_rows_that_are_fast_are_many_soon() -> None:
+    pace = Pace(TARGET, 131_072)
+    for _ in range(17):
+        pace.observe(pace.rows, pace.rows * 1e-8)
+    assert pace.rows == 131_072
+
+
+@pytest.mark.parametrize("per_batch", [0.004, 0.025, 0.1, 1.0])
+def test_a_batch_that_costs_much_whatever_its_size_has_many_rows_soon(per_batch: float) -> None:
+    """From a single row on: one that is slow says nothing of the next."""
+    pace = Pace(TARGET, 131_072)
+    for _ in range(11):
+        pace.observe(pace.rows, per_batch + pace.rows * 5e-6)
+    assert pace.rows >= 1024
 
 
 @pytest.mark.parametrize("per_row", [1e-7, 3e-6, 1e-4, 3e-3])

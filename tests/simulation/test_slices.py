@@ -1,0 +1,74 @@
+"""A slow function delays a trigger by one slice, however many rows wait for it and from the first one on."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+import pytest
+
+import cutwater as cw
+from cutwater.checkpoint.job_store import JobStore
+from cutwater.checkpoint.memory_storage import MemoryStorage
+from cutwater.checkpoint.statistics import CheckpointInfo
+from cutwater.subtask.limits import FlowLimits
+from cutwater.testing.clock import ManualClock
+from cutwater.testing.simulation import Simulation
+
+A_ROW = 0.01
+ROWS = 300
+NUMBER = "value long"
+clock = ManualClock()
+"""That of the simulation: only slow functions make time pass."""
+
+
+class SlowRows(cw.Process):
+    def process(self, row: Any, ctx: Any) -> Any:
+        clock.advance(A_ROW)
+        yield row
+
+
+def slow_batch(rows: pl.DataFrame) -> pl.DataFrame:
+    clock.advance(A_ROW * rows.height)
+    return rows
+
+
+def _row_function(stream: cw.Stream) -> cw.Stream:
+    return stream.process(SlowRows, NUMBER)
+
+
+def _batch_function(stream: cw.Stream) -> cw.Stream:
+    return stream.map_batches(slow_batch, NUMBER)
+
+
+@pytest.mark.parametrize("behind_an_exchange", [False, True])
+@pytest.mark.parametrize("slow", [_row_function, _batch_function])
+@pytest.mark.parametrize("unaligned", [False, True])
+def test_a_slow_function_is_never_long_in_one_piece_of_work(
+    slow: Callable[[cw.Stream], cw.Stream], behind_an_exchange: bool, unaligned: bool
+) -> None:
+    env = cw.Environment(
+        checkpointing=cw.Checkpointing("100ms", storage=cw.memory_storage("1GB"), unaligned=unaligned), parallelism=1
+    )
+    numbers = env.read(cw.from_rows(range(ROWS), NUMBER), uid="numbers")
+    slow(numbers.rebalance() if behind_an_exchange else numbers).collect("out")
+    ended = _run(env)
+    assert len(ended) > 1
+    assert {info.status for info in ended} == {"completed"}
+    longest = max(part.longest_gap for info in ended for part in info.subtasks)
+    assert A_ROW <= longest <= FlowLimits().slice_seconds + A_ROW
+
+
+def _run(env: cw.Environment) -> list[CheckpointInfo]:
+    """Every checkpoint of a run to the end."""
+
+    class Watched(Simulation):
+        def checkpoint_ended(self, info: CheckpointInfo) -> None:
+            ended.append(info)
+
+    ended: list[CheckpointInfo] = []
+    store = JobStore(MemoryStorage(1 << 30), "slow")
+    simulation = Watched(env.define("slow", 1), store, clock, random.Random(1).randrange)
+    while not simulation.finished:
+        assert simulation.step() or simulation.advance_to_next_timer()
+    return ended
