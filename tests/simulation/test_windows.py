@@ -175,6 +175,18 @@ def test_by_the_clock_a_record_is_in_the_window_in_which_it_arrives(parallelism:
     assert all(row.window_end - row.window_start == timedelta(seconds=5) for row in got)
 
 
+@pytest.mark.parametrize("rows", range(1, 9))
+def test_records_do_not_wait_for_company_however_many_the_source_was_asked_for(rows: int) -> None:
+    """Slices of 1, 2 and 4: with 1, 3 or 7 records the last slice is full, and only the next one tells that no more come."""
+
+    def pipeline(env: cw.Environment) -> None:
+        words = env.read(cw.from_rows([], "word string"), uid="in")
+        words.key_by("word").window(cw.tumbling("5s"), time="processing").agg(n=cw.count()).uid("w").collect("out")
+
+    got = run(pipeline, {"in": script(["a"] * rows, ADVANCE("6s"), ["a"])})["out"]
+    assert [row.n for row in got] == [rows, 1]
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [

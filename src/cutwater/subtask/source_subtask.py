@@ -117,11 +117,13 @@ class SourceSubtask(Subtask):
         asked = self._slice_rows
         batch = self._next(asked)
         self._tell_splits()
-        if batch is None:
-            if not self._input.exhausted:
-                return False
+        if batch is None and self._input.exhausted:
             yield from self._end(drain=True)
             return True
+        if batch is None:
+            # The batch before may have been all there was, and just what was asked for. Who rests sends what is let go.
+            self._chain.let_go()
+            return False
         yield from self._pass_on(batch)
         if batch.main is None or batch.main.num_rows < asked:
             # The source gave all it had: no more will come soon to be combined with, or to fill the payload.
