@@ -21,7 +21,7 @@ def restored_watermark(ctx: OperatorContext) -> Milliseconds:
 
 
 def restored_due(ctx: OperatorContext) -> Milliseconds:
-    """How far time had come for all of the old subtasks, though what it made due may not have been done."""
+    """How far time had come, though what it made due may not have been done. At another parallelism that is where the slowest
+    of the old subtasks stood: rows that were on their way to it are still to come."""
     parts = ctx.restored.inline if ctx.restored is not None else ()
-    times = [[*part.get("watermarks", ()), *part.get("due", ())] for part in parts]
-    return min((max(each) for each in times if each), default=MIN_WATERMARK)
+    return max((time for part in parts for time in part.get("due", ())), default=restored_watermark(ctx))
