@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -377,3 +378,10 @@ def test_a_command_whose_reader_left_ends_as_other_tools_do() -> None:
     finally:
         os.close(writing)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_closed_standard_output_is_no_stack_trace() -> None:
+    command = f"{shlex.quote(sys.executable)} -m cutwater.cli.main conf >&-"
+    ended = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120, check=False)
+    assert "Traceback" not in ended.stderr
+    assert ended.returncode == 0

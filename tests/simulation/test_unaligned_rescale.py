@@ -78,6 +78,11 @@ def test_state_on_disk_goes_the_same_ways(incremental: bool) -> None:
         travel(journey(topology, seed, path, rows=6, backend=cw.RocksDB(incremental=incremental, cache=1)))
 
 
+def test_windows_are_not_told_before_rows_in_flight_where_some_subtasks_were_further() -> None:
+    for seed in (2, 3):
+        travel(journey("windows", seed, (5, 3)))
+
+
 def test_rows_between_steps_that_run_in_one_subtask_now_are_refused_with_the_way_they_were_on() -> None:
     """Parallelism 1 everywhere makes the steps one chain: there is no channel any more that rows could be replayed in."""
     with pytest.raises(RestoreError, match=r"on their way \(count -> ") as refused:

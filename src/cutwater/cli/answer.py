@@ -50,7 +50,9 @@ def kept_clear(*, as_json: bool) -> contextlib.AbstractContextManager[Any]:
 
 def console() -> Terminal:
     """For answers to people. Where nobody looks, lines are long rather than wrapped: somebody may grep them."""
-    return Terminal(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 240)
+    return Terminal(
+        highlight=False, soft_wrap=True, width=None if sys.stdout is not None and sys.stdout.isatty() else 240
+    )
 
 
 @contextmanager
@@ -58,7 +60,8 @@ def exit_codes(*, as_json: bool, trace: bool = False) -> Iterator[None]:
     """Turns our errors into a message and an exit code. Anything else is a bug of ours and keeps its stack trace."""
     try:
         yield
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed by whoever started us: >&-
+            sys.stdout.flush()
     except BrokenPipeError:
         if not _drop_unread_output():
             raise  # another pipe than those: a bug of ours

@@ -142,9 +142,7 @@ def check_session(spark: SparkSession) -> list[str]:
     """What keeps jobs from running on this session: one sentence each, with the setting that would do. Empty: nothing."""
     if not isinstance(spark, SparkSession):
         raise ConfigError(f"spark={spark!r} is no SparkSession: pass {HOW_TO_MAKE_A_SESSION}.")
-    problems = []
-    if not spark.version.startswith(SUPPORTED_SPARK):
-        problems.append(f"Spark {spark.version} is running; Cutwater needs Spark 4.3 (pip install pyspark==4.3.0).")
+    problems = wrong_version(spark.version)
     conf, master = spark.sparkContext.getConf(), spark.sparkContext.master
     for key, wanted in REQUIRED.items():
         found = spark.conf.get(key, None) if key.startswith("spark.sql.") else conf.get(key)
@@ -158,6 +156,13 @@ def check_session(spark: SparkSession) -> list[str]:
         why = _WHY["spark.task.maxFailures"]
         problems.append(f"The master is {master}, and must be without the number of tries: {why}.")
     return problems
+
+
+def wrong_version(found: str) -> list[str]:
+    """Empty: it is one that Cutwater runs on."""
+    if found.startswith(SUPPORTED_SPARK):
+        return []
+    return [f"Spark {found} is running; Cutwater needs Spark 4.3 (pip install pyspark==4.3.0)."]
 
 
 def _means(found: str | None, wanted: str) -> bool:

@@ -7,7 +7,7 @@ from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from cutwater.errors import ConfigError
-from cutwater.spark.settings import ON_CLUSTERS, check_session, spark_conf, wants_protected_network
+from cutwater.spark.settings import ON_CLUSTERS, check_session, spark_conf, wants_protected_network, wrong_version
 
 
 class Context:
@@ -101,3 +101,11 @@ def test_a_master_that_tries_a_task_again_is_refused() -> None:
 def test_only_clusters_are_watched_for_frozen_executors(master: str, *, cluster: bool) -> None:
     conf = spark_conf(master)
     assert all(conf.contains(key) is cluster for key in ON_CLUSTERS)
+
+
+@pytest.mark.parametrize("found", ["4.2.9", "4.30.0", "5.0.0", "3.5.1"])
+def test_another_version_of_spark_is_a_problem_that_names_both(found: str) -> None:
+    [problem] = wrong_version(found)
+    assert found in problem
+    assert "4.3" in problem
+    assert wrong_version("4.3.0") == []

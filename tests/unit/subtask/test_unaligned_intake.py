@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
+from cutwater.errors import ControlError
 from cutwater.flow.envelope import Row, RowKind, barrier_row
 from cutwater.flow.ids import ChannelId, CheckpointId
 from cutwater.subtask.cut_mark import CutMark
@@ -246,6 +248,13 @@ def test_a_disk_that_takes_no_recorded_rows_costs_the_checkpoint_and_not_the_job
     assert bench.told == [("dropped", ONE), ("abandon", ONE)]
     assert "No such file" in bench.reasons[0]
     assert bench.taken() == ["a0", "b0"]
+
+
+def test_rows_are_not_replayed_behind_what_has_arrived() -> None:
+    bench = roomy()
+    bench.data(A, "new")
+    with pytest.raises(ControlError, match="would overtake"):
+        bench.intake.replay([])
 
 
 def test_replayed_rows_beyond_the_memory_for_them_are_on_disk() -> None:
