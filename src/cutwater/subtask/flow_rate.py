@@ -9,8 +9,7 @@ _MEMORY_SECONDS = 2.0
 
 
 class FlowRate:
-    """Bytes a second, over the last moments. Believes at once that the flow became faster, slowly that it became slower: it
-    may only have been stopped for a checkpoint."""
+    """Bytes a second, over the last seconds: a stop for a checkpoint, or the burst behind one, changes little."""
 
     def __init__(self) -> None:
         self._rate: float | None = None

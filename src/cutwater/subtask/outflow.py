@@ -17,7 +17,8 @@ class Outflow:
         self._max_rows = max_rows
         self._in_time = max_rows
         """Of so many rows the output left in time."""
-        self._last_rows = 0
+        self._leaving_rows = 0
+        """Of the slices since something left: what leaves is made of all of them."""
         self._bytes = self._rows = 0.0
         """Made, and of how many rows, over the last slices: what is combined leaves with one slice in many."""
 
@@ -29,13 +30,14 @@ class Outflow:
 
     def made(self, rows: int, size: int) -> None:
         """A slice of ``rows`` made so many bytes."""
-        self._last_rows = rows
+        self._leaving_rows += rows
         self._bytes = _FORGETS * self._bytes + size
         self._rows = _FORGETS * self._rows + rows
 
     def left(self, seconds: float) -> None:
-        """Its output took so long to leave."""
-        if seconds > self._most_seconds and self._last_rows:
-            self._in_time = max(1, int(self._last_rows * self._most_seconds / seconds))
+        """What was made since the last time took so long to leave."""
+        rows, self._leaving_rows = self._leaving_rows, 0
+        if seconds > self._most_seconds and rows:
+            self._in_time = min(self._max_rows, max(1, int(rows * self._most_seconds / seconds)))
         elif seconds < self._most_seconds / 2:
             self._in_time = min(2 * self._in_time, self._max_rows)

@@ -57,3 +57,15 @@ def test_between_quick_and_slow_it_stays() -> None:
     flow.left(2.0)
     flow.left(0.07)
     assert flow.rows == 50
+
+
+def test_slices_that_fill_a_payload_together_do_not_become_ever_smaller() -> None:
+    """However small they are, it leaves when it is full, and takes its time."""
+    flow, rows_in_payload = new(), 60
+    for _ in range(50):
+        made = 0
+        while made < rows_in_payload:
+            made += flow.rows
+            flow.made(flow.rows, 4096 * flow.rows)
+        flow.left(0.2 * made / rows_in_payload)
+    assert flow.rows >= rows_in_payload // 4
