@@ -1,13 +1,11 @@
 """The attempts of a job, as its storage knows them: which number is the highest, and what each one started from."""
 
-import json
-import os
-import socket
 import uuid
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from cutwater.checkpoint.attempts import AttemptRecord, decode_attempt, encode_attempt
+from cutwater.checkpoint.holder import described, this_process
 from cutwater.checkpoint.layout import JobLayout
 from cutwater.checkpoint.sequence import claim_next, clean_up, highest_number
 from cutwater.checkpoint.storage import CheckpointStorage
@@ -25,7 +23,7 @@ class AttemptLog:
         self._own: AttemptRecord | None = None
         self._claimed: Attempt | None = None
         # Numbers do not tell drivers apart: whoever starts in a folder that was deleted counts from 1 again.
-        self._mark = json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "driver": uuid.uuid4().hex}).encode()
+        self._mark = this_process(driver=uuid.uuid4().hex)
 
     def current(self) -> AttemptRecord | None:
         """What the attempt of this driver started from; while it has none, the latest attempt of any driver."""
@@ -95,17 +93,10 @@ class AttemptLog:
                 f"or started until it is back."
             )
         if mark != self._mark:
+            other = described(mark, "it does not say which")
             raise TakenOver(
-                f"Attempt {newest} of another driver ({_holder(mark)}) took over job {self.layout.job!r} in "
+                f"Attempt {newest} of another driver ({other}) took over job {self.layout.job!r} in "
                 f"{self.storage.url}, where this one runs as attempt {self._claimed}. Was the folder deleted while the job ran? "
                 f"This driver ends without publishing anything more: let the other one go on, or give one of them another "
                 f"name or another storage=."
             )
-
-
-def _holder(mark: bytes) -> str:
-    try:
-        holder = json.loads(mark)
-        return f"pid {holder['pid']} on host {holder['host']}"
-    except (ValueError, KeyError, TypeError):
-        return "it does not say which"

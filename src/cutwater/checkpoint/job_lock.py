@@ -1,15 +1,14 @@
 """One living driver per job and storage."""
 
 import fcntl
-import json
 import os
-import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 
 from cutwater.checkpoint.file_storage import FileStorage, advice_on
+from cutwater.checkpoint.holder import described, this_process
 from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.storage import CheckpointStorage
 from cutwater.errors import StorageError, StorageInUse
@@ -63,7 +62,7 @@ def _hold_file(storage: FileStorage, job: str, name: str) -> JobLock:
         content = os.pread(descriptor, 4096, 0)
         os.close(descriptor)
         raise StorageInUse(
-            f"Job {job!r} in {storage.url} is run by another driver: {_describe(content)}. "
+            f"Job {job!r} in {storage.url} is run by another driver: {described(content, 'its pid is not known yet')}. "
             f"Stop that one, or give this job another name or another storage=."
         ) from None
     except OSError as error:
@@ -74,18 +73,6 @@ def _hold_file(storage: FileStorage, job: str, name: str) -> JobLock:
     # The lock is held whether or not its holder's name fits on the disk; the first record of the attempt will tell.
     with suppress(OSError):
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, _holder(), 0)
+        os.pwrite(descriptor, this_process(since=int(time.time())), 0)
     # The file itself stays: removing it would let a second driver lock a new file of the same name.
     return JobLock(lambda: os.close(descriptor))
-
-
-def _holder() -> bytes:
-    return json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": int(time.time())}).encode()
-
-
-def _describe(content: bytes) -> str:
-    try:
-        holder = json.loads(content)
-        return f"pid {holder['pid']} on host {holder['host']}"
-    except (ValueError, KeyError, TypeError):
-        return "its pid is not known yet"
