@@ -156,7 +156,7 @@ class AnswersLate(World):
         return self._publish(checkpoint)
 
     def perform(self, action: Action) -> None:
-        if self._late and self.random.random() < 0.02:
+        if self._late and self.random.random() < 0.005:
             self._publish(self._late.pop(0))
             self.landed += 1
         super().perform(action)
@@ -168,7 +168,7 @@ class AnswersLate(World):
 
 def test_what_a_checkpoint_of_unknown_fate_references_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     landed = 0
-    for seed in range(10):
+    for seed in range(15):
         world = AnswersLate(replace(BUSY, seed=seed))
         finish(world)
         landed += world.landed
@@ -177,7 +177,7 @@ def test_what_a_checkpoint_of_unknown_fate_references_stays(monkeypatch: pytest.
         AttemptDriver, "_storing", property(lambda self: set(), lambda self, value: None), raising=False
     )
     with pytest.raises((DamagedCheckpoint, StorageError), match=r"is missing|came without its content"):
-        for seed in range(40):
+        for seed in range(100):
             finish(AnswersLate(replace(BUSY, seed=seed)))
 
 
