@@ -77,6 +77,7 @@ class ControlServer:
         self._conversations = Conversations(attempt, self._presence)
         self._inbound: deque[Report] = deque()
         self._inbound_bytes = 0
+        self._interrupted = False
         self._closing = False
         self._failure: Exception | None = None
         self._context = zmq.Context()
@@ -123,15 +124,25 @@ class ControlServer:
         self._wakeup.wake()
 
     def receive(self, timeout: float) -> list[Report]:
-        """Everything that came in, in order per subtask; waits up to ``timeout`` seconds for the first. Empty once closed."""
+        """Everything that came in, in order per subtask; waits up to ``timeout`` seconds for the first. Empty once closed,
+        and after ``interrupt``."""
         with self._changed:
-            self._changed.wait_for(lambda: self._inbound or self._closing or self._failure, timeout)
+            self._changed.wait_for(
+                lambda: self._inbound or self._interrupted or self._closing or self._failure, timeout
+            )
+            self._interrupted = False
             if not self._inbound and not self._closing:
                 self._require_running()
             reports = list(self._inbound)
             self._inbound.clear()
             self._inbound_bytes = 0
         return reports
+
+    def interrupt(self) -> None:
+        """``receive`` returns at once, now or the next time: whoever calls it has something else to look at as well."""
+        with self._changed:
+            self._interrupted = True
+            self._changed.notify_all()
 
     def connected(self) -> set[SubtaskId]:
         with self._changed:

@@ -88,10 +88,10 @@ class SparkAttempt:
         self._events = events
         self._asked: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._cancel = threading.Event()
-        self._storage_thread = StorageThread()
         keys = AttemptKeys.generate()
         bind, advertised = driver_addresses(spark)
         self._server = ControlServer(attempt, keys, bind, advertised_host=advertised)
+        self._storage_thread = StorageThread(self._server.interrupt)
         self._blueprint = Blueprint(
             definition=definition,
             attempt=attempt,
@@ -132,6 +132,7 @@ class SparkAttempt:
     def ask(self, event: Event) -> None:
         """From any thread: a request for the coordinator."""
         self._asked.put(event)
+        self._server.interrupt()
 
     @property
     def storage_work(self) -> threading.Thread:
@@ -140,6 +141,7 @@ class SparkAttempt:
 
     def cancel(self) -> None:
         self._cancel.set()
+        self._server.interrupt()
 
     def run(self) -> Outcome:
         packed = pack(self._blueprint)

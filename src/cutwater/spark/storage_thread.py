@@ -11,13 +11,14 @@ from cutwater.spark.storage_calls import SILENCE_SECONDS
 
 
 class StorageThread(threading.Thread):
-    """Results come back through ``results``. All but ``run`` is called on the attempt's thread."""
+    """Results come back through ``results``, and ``arrived`` is called behind each, on this thread. All but ``run`` is
+    called on the attempt's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, arrived: Callable[[], None] = lambda: None) -> None:
         super().__init__(name="cutwater-driver-io", daemon=True)
         self._work: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]] | None] = queue.SimpleQueue()
         self.results: queue.SimpleQueue[tuple[Callable[[Any], None], Any]] = queue.SimpleQueue()
-        self.woken: Callable[[], None] = lambda: None
+        self._arrived = arrived
         self._asked = 0
         self._done = 0
         self._progress = threading.Condition()
@@ -41,7 +42,7 @@ class StorageThread(threading.Thread):
             with self._progress:
                 self._done += 1
                 self._progress.notify()
-            self.woken()
+            self._arrived()
 
     def deliver(self) -> None:
         while not self.results.empty():

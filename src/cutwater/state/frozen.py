@@ -58,8 +58,8 @@ class FilePlace(Protocol):
         """One new file of rows, as a table of form ROWS. Durable when it returns."""
 
     def copy(self, name: str, path: str) -> StoredFile:
-        """One new file that is a copy of the local file at ``path``. Durable when it returns. Called by several threads at
-        once."""
+        """A copy of the local file at ``path``: a new file, or the one of ``base`` that has this name and content. Durable when
+        it returns. Called by several threads at once."""
 
 
 def too_large(state: str, limit: int) -> StorageError:

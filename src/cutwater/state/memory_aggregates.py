@@ -241,8 +241,13 @@ class FrozenAggregates:
     live: AddressedChunks
 
     def batches(self) -> Iterator[pa.RecordBatch]:
+        for start, stop in self.parts():
+            yield self.part(start, stop)
+
+    def parts(self) -> Iterator[tuple[int, int]]:
+        """From which row to which a batch goes."""
         for start in range(0, self.keys.rows, FROZEN_BATCH_ROWS):
-            yield self.part(start, min(start + FROZEN_BATCH_ROWS, self.keys.rows))
+            yield start, min(start + FROZEN_BATCH_ROWS, self.keys.rows)
 
     def part(self, start: int, stop: int) -> pa.RecordBatch:
         """Rows ``start`` to ``stop``, where ``start`` begins a chunk."""
@@ -252,16 +257,19 @@ class FrozenAggregates:
 
     def changed(self, since: int, known: int) -> Iterator[pa.RecordBatch]:
         """Rows with a stamp above ``since``, and all but the first ``known``."""
-        for start in range(0, self.keys.rows, FROZEN_BATCH_ROWS):
-            stop = min(start + FROZEN_BATCH_ROWS, self.keys.rows)
+        for start, stop in self.parts():
             is_changed = self.words.stamps(start, stop) > since
             is_changed[max(0, known - start) :] = True
-            rows = np.flatnonzero(is_changed).astype(np.int32)
-            if len(rows):
-                numbers = rows + np.int32(start)
-                keys, groups = self.keys.some(numbers, self.max_parallelism)
-                values = self._values(self.words.read_some(start, stop, rows), numbers)
-                yield pa.RecordBatch.from_arrays([*keys, *values, groups], schema=self.schema)
+            if is_changed.any():
+                yield self.some(start, stop, is_changed)
+
+    def some(self, start: int, stop: int, is_wanted: npt.NDArray[np.bool_]) -> pa.RecordBatch:
+        """Of one of the ``parts``."""
+        rows = np.flatnonzero(is_wanted).astype(np.int32)
+        numbers = rows + np.int32(start)
+        keys, groups = self.keys.some(numbers, self.max_parallelism)
+        values = self._values(self.words.read_some(start, stop, rows), numbers)
+        return pa.RecordBatch.from_arrays([*keys, *values, groups], schema=self.schema)
 
     def _values(self, rows: RowWords, numbers: Rows) -> list[Array]:
         return _columns(rows, self.form, {c: column.read for c, column in self.objects.items()}, numbers)

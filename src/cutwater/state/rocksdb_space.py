@@ -111,14 +111,12 @@ class FrozenSpace:
 
     def changed(self) -> Iterator[tuple[pa.RecordBatch, Flags]]:
         """Rows that RocksDB lacks, and which of them it has otherwise."""
-        start = 0
-        for batch in self.rows.batches():
-            end = start + batch.num_rows
-            changed = self.is_changed[start:end]
-            if changed.any():
-                stored = self.is_stored[start:end]
-                yield (batch, stored) if changed.all() else (batch.filter(pa.array(changed)), stored[changed])
-            start = end
+        for start, stop in self.rows.parts():
+            changed, stored = self.is_changed[start:stop], self.is_stored[start:stop]
+            if changed.all():
+                yield self.rows.part(start, stop), stored
+            elif changed.any():
+                yield self.rows.some(start, stop, changed), stored[changed]
 
     def release(self) -> None:
         self.rows.release()

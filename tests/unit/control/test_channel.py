@@ -285,6 +285,17 @@ def test_the_driver_knows_how_long_a_lease_may_last(server: ControlServer, keys:
         wait_until(lambda: running.lease_deadline > deadline, "a renewal")
 
 
+def test_who_waits_for_messages_can_be_told_to_look_elsewhere(server: ControlServer) -> None:
+    heard: list[list[Any]] = []
+    waiting = threading.Thread(target=lambda: heard.append(server.receive(10 * PATIENCE)), daemon=True)
+    waiting.start()
+    server.interrupt()
+    waiting.join(PATIENCE)
+    assert heard == [[]]
+    server.interrupt()
+    assert server.receive(10 * PATIENCE) == []  # also if it came between two looks
+
+
 def _outlived_its_lease(keys: AttemptKeys) -> float:
     """How long a client did that was stopped before, and only went on behind its end."""
     server = ControlServer(Attempt(1), keys)

@@ -73,6 +73,16 @@ def test_storage_work_that_hangs_is_left_and_what_waits_behind_it_is_never_begun
     assert not begun.is_set()
 
 
+def test_whoever_waits_for_results_is_told_of_each_when_it_is_there() -> None:
+    told, results = threading.Event(), []
+    work = StorageThread(told.set)
+    work.submit(lambda: 1, results.append)
+    assert told.wait(PATIENCE)
+    work.deliver()
+    assert results == [1]
+    work.finish(lambda: False)
+
+
 def test_a_sys_exit_in_user_code_is_a_failure_of_that_work_and_the_next_is_done() -> None:
     work, results = StorageThread(), []
     work.submit(lambda: sys.exit("no licence"), results.append)

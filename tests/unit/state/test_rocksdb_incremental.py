@@ -26,7 +26,7 @@ from cutwater.flow.key_groups import KeyGroupRange, key_group_range
 from cutwater.state.backend import KeyedStateStore, StateBackend
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.rocksdb_cut import Gate
-from cutwater.state.stored import Form, StoredTable
+from cutwater.state.stored import Form, StoredFile, StoredTable
 from cutwater.state.tables import Column, Merge, Update
 from cutwater.testing.contract_tables import KINDS, Kind
 from tests.increments import ManyKeys
@@ -127,6 +127,22 @@ def test_a_checkpoint_of_files_goes_on_on_rocksdb_and_restores_on_memory(
             table = kind.open(store)
     assert kind.content(table) == content_of(kind, list(range(9)))
     store.close()
+
+
+def test_files_that_did_not_change_are_not_stored_again(tmp_path: Path) -> None:
+    """Not those of the data alone: each file that is stored waits for the disk."""
+    job = Job(tmp_path, "64MB")
+    store = job.open()
+    table = KINDS[0].open(store)
+    stored: list[set[StoredFile]] = []
+    for step in range(2):
+        KINDS[0].write(table, step)
+        job.store(job.freeze(store))
+        stored.append({file for each in job.confirmed.values() for file in each.files})
+    store.close()
+    new = {file.name for file in stored[1] - stored[0]}
+    assert {name.split("-")[0] for name in new if not name.endswith(".sst")} == {"MANIFEST"}
+    assert {"CURRENT"} <= {file.name for file in stored[1] & stored[0]}
 
 
 STEPS = st.lists(
@@ -281,6 +297,10 @@ def test_a_backend_that_stores_everything_goes_on_with_the_files_of_one_that_doe
     other.close()
 
 
+def data_files(table: StoredTable) -> set[str]:
+    return {file.file for file in table.files if file.name.endswith(".sst")}
+
+
 def test_files_taken_over_in_part_are_never_referenced_by_what_is_stored_next(tmp_path: Path) -> None:
     """Names of a database's files tell nothing: another one gives the same names to others."""
     job = Job(tmp_path)
@@ -293,11 +313,11 @@ def test_files_taken_over_in_part_are_never_referenced_by_what_is_stored_next(tm
         store = job.backend.open("uid", groups, 128)
         store.adopt(job.restored(groups))
         store.aggregates("n", KEYS, COLUMNS)
-        before = {file.file for file in job.confirmed["n"].files}
+        before = data_files(job.confirmed["n"])
         confirmed = dict(job.confirmed)
         job.store(job.freeze(store))
         store.close()
-        assert not before & {file.file for file in job.confirmed["n"].files}
+        assert not before & data_files(job.confirmed["n"])
         job.confirmed = confirmed
 
 
