@@ -98,20 +98,18 @@ class SharedPlace:
         with self._writer.open_shared(self._checkpoint, self._uid, self._state, limit=self.most_bytes) as file:
             return write_rows(file, rows)
 
-    def copy(self, name: str, path: str) -> StoredFile:
-        return self._same(name, path) or self._copied(name, path)
-
-    def _same(self, name: str, path: str) -> StoredFile | None:
-        """Of the confirmed checkpoint: options, say, which hardly ever change, and would wait for the disk each time."""
-        files = () if self.base is None else self.base.files
-        known = next((file for file in files if file.name == name), None)
-        if known is None or known.size > _COMPARED_BYTES or known.size != os.path.getsize(path):
-            return None
-        with open(path, "rb") as local:
-            return known if checksum_of(local.read()) == known.checksum else None
+    def copy(self, name: str, path: str, known: StoredFile | None = None) -> StoredFile:
+        return known if known is not None and _is_copy(known, path) else self._copied(name, path)
 
     def _copied(self, name: str, path: str) -> StoredFile:
         with self._writer.open_shared(self._checkpoint, self._uid, self._state, name) as file:
             with open(path, "rb") as local:
                 shutil.copyfileobj(local, file, _COPIED_AT_ONCE)
             return file.stored()
+
+
+def _is_copy(known: StoredFile, path: str) -> bool:
+    if known.size > _COMPARED_BYTES or known.size != os.path.getsize(path):
+        return False
+    with open(path, "rb") as local:
+        return checksum_of(local.read()) == known.checksum

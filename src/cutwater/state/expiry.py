@@ -87,8 +87,8 @@ class _LivePlace:
         live = _live_changes if header_of(rows.schema).identity else _live_rows
         return self.place.write(_Rows(rows.name, rows.schema, lambda: live(rows.batches(), self.now)))
 
-    def copy(self, name: str, path: str) -> StoredFile:
-        return self.place.copy(name, path)
+    def copy(self, name: str, path: str, known: StoredFile | None = None) -> StoredFile:
+        return self.place.copy(name, path, known)
 
 
 @dataclass(frozen=True, slots=True)

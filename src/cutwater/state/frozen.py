@@ -57,9 +57,9 @@ class FilePlace(Protocol):
     def write(self, rows: TableRows) -> StoredTable:
         """One new file of rows, as a table of form ROWS. Durable when it returns."""
 
-    def copy(self, name: str, path: str) -> StoredFile:
-        """A copy of the local file at ``path``: a new file, or the one of ``base`` that has this name and content. Durable when
-        it returns. Called by several threads at once."""
+    def copy(self, name: str, path: str, known: StoredFile | None = None) -> StoredFile:
+        """A copy of the local file at ``path``: a new file, or ``known``, one of ``base``, if it is small and the same. Durable
+        when it returns. Called by several threads at once."""
 
 
 def too_large(state: str, limit: int) -> StorageError:

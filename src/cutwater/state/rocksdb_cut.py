@@ -122,14 +122,15 @@ class StoreCut:
     def _stored(self, place: FilePlace) -> tuple[StoredFile, ...]:
         names = [name for name in sorted(os.listdir(self._folder)) if not name.endswith(_NOT_NEEDED)]
         base = place.base if place.base is not None and self._is_earlier(place.base) else None
-        known = {} if base is None else {file.name: file for file in base.files if _is_data(file.name)}
+        earlier = {} if base is None else {file.name: file for file in base.files}
+        known = {name: file for name, file in earlier.items() if _is_data(name)}
         is_same = base is not None and base.details[FAMILIES] == self._database.families
         if base is not None and is_same and {*filter(_is_data, names)} == known.keys():
             # All data is in those files, and they never change: the others only tell how RocksDB has arranged them.
             return base.files
         with ThreadPoolExecutor(_COPIED_AT_ONCE) as pool:
             new = {
-                name: pool.submit(place.copy, name, os.path.join(self._folder, name))
+                name: pool.submit(place.copy, name, os.path.join(self._folder, name), earlier.get(name))
                 for name in names
                 if name not in known
             }
