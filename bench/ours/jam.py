@@ -33,8 +33,8 @@ MODES: Mapping[str, Mapping[str, Any]] = {
 }
 MILLISECOND = 0.001
 WARM_UP_SECONDS = 20
-BURNT_REPEATS = 120
-"""Of a text of 4 KiB: about a millisecond."""
+BURNT_BYTES = 480 << 10
+"""About a millisecond."""
 
 
 class Latest(cw.KeyedProcess):
@@ -53,7 +53,9 @@ class SlowSink(cw.Process):
 
     def process(self, row: Any, ctx: Any) -> Iterator[Any]:
         if self._burns:
-            hashlib.sha512(row.text.encode() * BURNT_REPEATS).digest()  # lets go of the interpreter meanwhile
+            hashlib.sha512(
+                row.text.encode() * (BURNT_BYTES // len(row.text))
+            ).digest()  # lets go of the interpreter meanwhile
         else:
             time.sleep(MILLISECOND)
         yield row
@@ -135,6 +137,8 @@ def jammed_job(spark: SparkSession, shape: Shape, mode: str, folder: Path, limit
     job = env.start(f"jam-{mode}-{shape.steps}", restore="fresh")
     deadline = time.monotonic() + 120
     while not is_jammed(job, shape, limits):
+        if job.status == "failed":
+            job.wait()
         if time.monotonic() > deadline:
             raise TimeoutError(f"no jam within two minutes: {job.progress}")
         time.sleep(0.2)
@@ -225,7 +229,7 @@ def depth_figures(spark: SparkSession, wanted: argparse.Namespace, shape: Shape)
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument("--row-bytes", type=int, default=4096)
+    parser.add_argument("--row-bytes", type=int, default=500)
     parser.add_argument("--state-mb", type=float, default=10)
     parser.add_argument("--sink", choices=["sleep", "burn"], default="sleep")
     parser.add_argument("--count", type=int, default=12, help="unaligned checkpoints in a row")

@@ -33,4 +33,4 @@ class FlowRate:
         """What flows in ``seconds``; ``most`` as long as nobody knows."""
         if self._rate is None:
             return most
-        return min(most, max(least, int(self._rate * seconds)))
+        return int(min(most, max(least, self._rate * seconds)))

@@ -34,5 +34,5 @@ class FlowLimits:
     max_slice_rows: int = 131_072
     max_slice_bytes: int = 1 * MIB
     """What a slice makes of its rows stands before the next barrier, however slowly it leaves."""
-    leaving_seconds: float = 0.1
+    leaving_seconds: float = 0.4
     """Where it leaves slowly, a slice makes what leaves within this."""

@@ -1,5 +1,7 @@
 """How many bytes may wait, by how fast they flow."""
 
+import math
+
 from cutwater.subtask.flow_rate import FlowRate
 
 
@@ -45,3 +47,10 @@ def test_a_short_stop_or_burst_changes_little_and_a_lasting_one_all() -> None:
     assert allowed(rate) < 350_000
     flowing(8_000_000, 20, rate, now)
     assert allowed(rate) > 750_000
+
+
+def test_without_a_bound_in_time_only_that_of_the_bytes_counts() -> None:
+    rate = FlowRate()
+    for second in range(3):
+        rate.add(1000, float(second))
+    assert rate.bytes_in(math.inf, least=1, most=5) == 5
