@@ -6,7 +6,6 @@ unaligned cut does not queue: it is the next that the loop takes, and rows that 
 """
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -28,14 +27,12 @@ from cutwater.flow.clock import Clock
 from cutwater.flow.envelope import Row, RowKind, read_barrier
 from cutwater.flow.ids import ChannelId, CheckpointId
 from cutwater.subtask.cut_mark import CutMark, HeardCheckpoints
-from cutwater.subtask.flow_rate import FlowRate
 from cutwater.subtask.held import HeldQueue
+from cutwater.subtask.inbox import Inbox, InboxItem
 from cutwater.subtask.limits import FlowLimits
 from cutwater.subtask.recording import Recording
 from cutwater.subtask.spill import Spill
 from cutwater.subtask.stopped_senders import StoppedSenders, Why
-
-InboxItem = Row | CutMark
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +66,15 @@ class Intake:
         self._changed = changed
         self._events = events
         self._spill_folder = spill_folder
-        self._inbox: deque[InboxItem] = deque()
+        self._inbox = Inbox(limits, clock)
         self._held: dict[ChannelId, HeldQueue] = {}
         self._stopped = StoppedSenders(events.pause, events.resume)
         self._expected: dict[ChannelId, int] = dict.fromkeys(channels, 0)
         self._passed: dict[ChannelId, CheckpointId] = dict.fromkeys(channels, CheckpointId(0))
         """The last barrier of each channel."""
-        self._clock = clock
-        self._rate = FlowRate()
         self._heard = HeardCheckpoints(clock)
         self._due: CutMark | None = None
         self._recording: Recording | None = None
-        self.inbox_bytes = 0
 
     def replay(self, rows: Iterable[Row]) -> None:
         """Before anything arrives: rows that the restored checkpoint had overtaken. They stand first (rule 19)."""
@@ -93,7 +87,6 @@ class Intake:
             for row in rows:
                 spill.keep(row)
                 self._inbox.append(row)
-                self.inbox_bytes += row.size
 
     @property
     def held_bytes(self) -> int:
@@ -101,17 +94,13 @@ class Intake:
             return sum(queue.bytes for queue in self._held.values())
 
     @property
-    def inbox_room(self) -> int:
-        """Bytes at which the inbox is full."""
-        limits = self._limits
-        least = min(limits.least_inbox_bytes, limits.inbox_bytes)
-        return self._rate.bytes_in(limits.inbox_seconds, least=least, most=limits.inbox_bytes)
+    def inbox_bytes(self) -> int:
+        return self._inbox.bytes
 
     def offer(self, row: Row) -> bool:
         with self._changed:
             queue = self._held.get(row.channel)
-            full = self.inbox_bytes >= self.inbox_room
-            if queue is None and full and row.kind is RowKind.DATA and not self._barriers.gate_is_open:
+            if queue is None and self._inbox.is_full and row.kind is RowKind.DATA and not self._barriers.gate_is_open:
                 return False
             self._check_sequence(row)
             if queue is not None:
@@ -164,10 +153,10 @@ class Intake:
             heard = self._heard.cut(checkpoint)
             assert heard is not None, "whoever asked for the cut was heard"
             # An older cut that waits its turn would come behind a newer one.
-            self._inbox = deque(item for item in self._inbox if isinstance(item, Row))
+            self._inbox.drop_marks()
             recording = Recording(checkpoint, heard, self._limits.in_flight_bytes, self._new_spill())
             self._recording = recording
-            for row in (*rest, *(item for item in self._inbox if isinstance(item, Row))):
+            for row in (*rest, *self._inbox.rows()):
                 recording.add(row)
             if not self._gave_up():
                 self._transition(*self._barriers.cut_taken(checkpoint))
@@ -181,13 +170,11 @@ class Intake:
                 return self._due
             if not self._inbox:
                 return None
-            item = self._inbox.popleft()
+            was_full = self._inbox.is_full
+            item = self._inbox.pop()
             if isinstance(item, Row):
-                was_full = self.inbox_bytes >= self.inbox_room
-                self.inbox_bytes -= item.size
                 self._heard.taken_bytes += item.size
-                self._rate.add(item.size, self._clock.monotonic())
-                if was_full and self.inbox_bytes < self.inbox_room:
+                if was_full and not self._inbox.is_full:
                     self._stopped.let_all_go(Why.FLOODED)
                     self._changed.notify_all()
             return item
@@ -198,7 +185,7 @@ class Intake:
         size = 0
         with self._changed:
             while self._inbox and size < most_bytes and self._due is None:
-                item = self._inbox[0]
+                item = self._inbox.first
                 if not isinstance(item, Row) or item.kind is not RowKind.DATA or item.channel not in channels:
                     break
                 taken.append(item)
@@ -240,7 +227,6 @@ class Intake:
             case _:
                 row.behind = self._passed[row.channel]
                 self._inbox.append(row)
-                self.inbox_bytes += row.size
                 self._let_in(row)
 
     def _let_in(self, row: Row) -> None:
@@ -253,7 +239,7 @@ class Intake:
 
     def _stem(self, channels: Iterable[ChannelId]) -> None:
         """Senders that are not waited for can wait themselves until the inbox is as it should be."""
-        if self.inbox_bytes < self.inbox_room:
+        if not self._inbox.is_full:
             return
         for channel in channels:
             self._stopped.stop(channel, Why.FLOODED)

@@ -113,7 +113,7 @@ def test_the_inbox_of_a_slow_subtask_is_full_early() -> None:
         assert bench.data(A, "x" * 100)
         assert bench.taken() == ["x" * 100]
         bench.clock.advance(1.0)
-    assert bench.intake.inbox_room == 20
+    assert bench.intake._inbox.room == 20
     assert bench.data(A, "x" * 20)
     assert not bench.data(A, "more")
     assert bench.taken() == ["x" * 20]
@@ -121,7 +121,7 @@ def test_the_inbox_of_a_slow_subtask_is_full_early() -> None:
         assert bench.data(A, "x" * 100)
         bench.taken()
         bench.clock.advance(0.002)
-    assert bench.intake.inbox_room == 1000, "it is fast again"
+    assert bench.intake._inbox.room == 1000, "it is fast again"
 
 
 def test_barriers_and_ends_pass_a_full_inbox() -> None:

@@ -175,7 +175,7 @@ def test_more_rows_than_the_budget_give_the_checkpoint_up_and_close_the_gate() -
 def test_a_small_recording_is_the_rows_of_the_inbox_themselves() -> None:
     bench = roomy()
     bench.data(A, "a0")
-    [waiting] = bench.intake._inbox
+    [waiting] = bench.intake._inbox.rows()
     assert isinstance(waiting, Row)
     payload = waiting.payload
     bench.intake.request_cut(ONE, 5.0)
@@ -260,7 +260,7 @@ def test_rows_are_not_replayed_behind_what_has_arrived() -> None:
 def test_replayed_rows_beyond_the_memory_for_them_are_on_disk() -> None:
     bench = Cutting(limits=FlowLimits(inbox_bytes=1000, in_flight_memory_bytes=4))
     bench.intake.replay(Row(-1, A, RowKind.DATA, -1, 0, pa.py_buffer(part)) for part in (b"one", b"two"))
-    assert [in_memory(row) for row in bench.intake._inbox if isinstance(row, Row)] == [True, False]
+    assert [in_memory(row) for row in bench.intake._inbox.rows()] == [True, False]
     assert bench.taken() == ["one", "two"]
 
 
