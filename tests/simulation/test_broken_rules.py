@@ -93,7 +93,7 @@ def _r15_a_slice_spans_the_cut(patch: Patch) -> None:
     real = Intake.take
 
     def take(self: Intake) -> Any:
-        inbox = self._inbox
+        inbox = self._inbox._items
         if len(inbox) > 1 and isinstance(inbox[0], CutMark) and isinstance(inbox[1], Row):
             inbox[0], inbox[1] = inbox[1], inbox[0]
         return real(self)
@@ -134,8 +134,8 @@ def _r20_the_end_counts_when_it_is_received(patch: Patch) -> None:
     def take_in(self: Intake, row: Row) -> None:
         real(self, row)
         if row.kind is RowKind.END:
-            self._inbox.remove(row)
-            self._inbox.appendleft(row)
+            self._inbox._items.remove(row)
+            self._inbox._items.appendleft(row)
 
     patch.setattr(Intake, "_take_in", take_in)
 

@@ -105,7 +105,7 @@ def test_rule_11_broken_an_inbox_that_refuses_nothing_is_caught(monkeypatch: pyt
 
     def boundless(self: Intake, *args: object, **kwargs: object) -> None:
         real(self, *args, **kwargs)  # type: ignore[arg-type]
-        self._limits = FlowLimits(inbox_bytes=1 << 40, hold_bytes=600, hold_memory_bytes=300)
+        self._inbox._limits = FlowLimits(inbox_bytes=1 << 40, hold_bytes=600, hold_memory_bytes=300)
 
     monkeypatch.setattr(Intake, "__init__", boundless)
     with pytest.raises(AssertionError, match="an inbox had"):

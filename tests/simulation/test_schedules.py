@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutwater.errors import ControlError
-from cutwater.flow.envelope import Row
 from cutwater.subtask.limits import FlowLimits
 from cutwater.subtask.operator_subtask import OperatorSubtask
 from tests.simulation.topologies import TOPOLOGIES
@@ -69,7 +68,7 @@ def subtask_with_data(mode: str) -> OperatorSubtask:
     world = World(replace(Setting("narrowing", seed=1, mode=mode), crashes=0))
     while world.step() or world.advance_to_next_timer():
         for running in world.subtasks.values():
-            if isinstance(running, OperatorSubtask) and any(isinstance(item, Row) for item in running.intake._inbox):
+            if isinstance(running, OperatorSubtask) and list(running.intake._inbox.rows()):
                 return running
     raise AssertionError("no data ever arrived")
 

@@ -13,7 +13,7 @@ from cutwater.checkpoint.start import StartFresh
 from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointStatus
 from cutwater.checkpoint.verification import verify
 from cutwater.control.messages import AbortCheckpoint, CheckpointCompleted, CutNow, ToSubtask, TriggerCheckpoint
-from cutwater.flow.envelope import Row, RowKind
+from cutwater.flow.envelope import RowKind
 from cutwater.flow.ids import CheckpointId, SubtaskId
 from cutwater.flow.transport import Step
 from cutwater.job.definition import JobDefinition
@@ -244,7 +244,7 @@ class World(Simulation):
             return  # a subtask restored as finished drops what is sent to it again
         for subtask, running in self.subtasks.items():
             if isinstance(running, OperatorSubtask) and running._ended:
-                left = [item for item in running.intake._inbox if isinstance(item, Row) and item.kind is RowKind.DATA]
+                left = [row for row in running.intake._inbox.rows() if row.kind is RowKind.DATA]
                 assert not left, f"{subtask} ended with {len(left)} rows in its inbox"
 
     def pick(self, actions: Sequence[Action]) -> Action:
