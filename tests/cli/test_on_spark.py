@@ -130,6 +130,31 @@ def test_a_reader_that_leaves_ends_the_job_once_and_for_resuming(tmp_path: Path)
     assert store.facts("auto", all_sinks_idempotent=True, on_damaged="fail").end is RunEnd.CANCELED
 
 
+def print_numbers(folder: Path, redirection: str) -> subprocess.CompletedProcess[str]:
+    (folder / "few.py").write_text(PRINTING.replace("10_000_000, rate=2000", "1000"))
+    command = f"{sys.executable} -m cutwater.cli.main run few.py {redirection}"
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
+    )  # fmt: skip
+
+
+def test_a_job_that_prints_runs_to_its_end_where_there_is_no_standard_output(tmp_path: Path) -> None:
+    done = print_numbers(tmp_path, ">&-")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("there is no standard output: rows to be printed are dropped; the job goes on") == 1
+    assert "Traceback" not in done.stderr
+    store = JobStore(FileStorage(str(tmp_path / "stored")), "few")
+    assert store.facts("auto", all_sinks_idempotent=True, on_damaged="fail").end is RunEnd.FINISHED
+
+
+def test_a_job_that_prints_where_there_is_no_room_fails_once_and_says_so(tmp_path: Path) -> None:
+    done = print_numbers(tmp_path, ">/dev/full")
+    assert done.returncode == 1, done.stderr
+    assert "standard output, where rows are printed, fails: No space left on device" in done.stderr
+    assert "restarting" not in done.stderr and "Exception ignored" not in done.stderr
+
+
 def test_code_that_fails_ends_with_1_and_its_line_but_without_a_trace(tmp_path: Path) -> None:
     (tmp_path / "failing.py").write_text(
         "import cutwater as cw\n\n"

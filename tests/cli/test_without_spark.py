@@ -380,6 +380,27 @@ def test_a_command_whose_reader_left_ends_as_other_tools_do() -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.parametrize(
+    ("unbuffered", "command", "code", "told"),
+    [
+        ("", ["conf"], 1, "the standard output cannot be written: No space left on device\n"),
+        ("1", ["conf", "--json"], 1, "the standard output cannot be written: No space left on device\n"),
+        ("", ["run", "--json", "nowhere.py"], 2, "nowhere.py: there is no such file."),
+    ],
+)
+def test_a_standard_output_without_room_is_told_in_words_and_by_the_exit_code(
+    unbuffered: str, command: list[str], code: int, told: str
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "cutwater.cli.main", *command], env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False,
+        )  # fmt: skip
+    assert ended.stderr.startswith(f"cutwater: {told}"), ended.stderr
+    assert "Exception ignored" not in ended.stderr and "Traceback" not in ended.stderr
+    assert ended.returncode == code
+
+
 def test_a_closed_standard_output_is_no_stack_trace() -> None:
     command = f"{shlex.quote(sys.executable)} -m cutwater.cli.main conf >&-"
     ended = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120, check=False)

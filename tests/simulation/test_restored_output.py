@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 
 import cutwater as cw
-from cutwater.checkpoint.damage import RefuseRestore
+from cutwater.checkpoint.damage import FallBack, RefuseRestore
 from cutwater.checkpoint.file_storage import FileStorage
-from cutwater.checkpoint.job_store import JobStore
+from cutwater.checkpoint.job_store import JobStore, Restored
 from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.statistics import CheckpointHistory, CheckpointStatus
 from cutwater.connectors.file_sink import FileSink
@@ -166,6 +166,79 @@ def test_output_that_went_on_since_the_storage_was_copied_is_not_written_again_w
         scene.simulation.crash()
         scene.finish()
     assert {path: Path(path).read_bytes() for path in visible(out)} == shown
+
+
+def sparse_scene(out: Path, kind: type[Simulation] = Simulation) -> Scene:
+    """One row of 200 is written, so that few checkpoints have output; the row 150 is, with checkpoint 2."""
+
+    def build(env: cw.Environment) -> None:
+        numbers = env.read(cw.sequence(500, rate=1000), uid="numbers")
+        numbers.filter(pl.col("value") % 200 == 150).write(cw.parquet_sink(out), uid="out")
+
+    scene = Scene(out.parent, build=build, kind=kind)
+    scene.trigger()
+    scene.step_until(lambda: scene.has_metadata(1))
+    assert scene.records_in() < 150
+    shutil.copytree(scene.checkpoints, out.parent / "copy")
+    scene.step_until(lambda: scene.records_in() > 200)
+    scene.trigger()
+    scene.step_until(lambda: len(committed_files(out)) == 1)
+    return scene
+
+
+def go_on(scene: Scene) -> None:
+    """From a storage that somebody had his hands in. Checkpoint 2 comes again, and before there is output for it."""
+    scene.simulation.store = JobStore(FileStorage(str(scene.checkpoints.parent)), "job")
+    scene.simulation.history = CheckpointHistory()
+    scene.simulation.crash()
+    scene.trigger()
+    scene.finish()
+
+
+def shown_rows(out: Path) -> list[int]:
+    return sorted(row for path in visible(out) for row in pl.read_parquet(path)["value"])
+
+
+@pytest.mark.parametrize(
+    ("how", "lost"),
+    [
+        ("a copy is put back", []),
+        ("the newest and all notes of commits are deleted", ["chk-2", "commits"]),
+        ("all checkpoints and notes of commits are deleted", ["chk-1", "chk-2", "commits"]),
+    ],
+)
+def test_sparse_output_is_not_written_again_in_silence_when_the_storage_went_back_within_an_attempt(
+    out: Path, how: str, lost: list[str]
+) -> None:
+    scene = sparse_scene(out)
+    for folder in lost:
+        shutil.rmtree(scene.checkpoints / folder)
+    if not lost:
+        shutil.rmtree(scene.checkpoints)
+        shutil.copytree(out.parent / "copy", scene.checkpoints)
+    with pytest.raises((OperatorFailure, CutwaterError), match="was committed with checkpoint 2, which the checkpoint"):
+        go_on(scene)
+    assert shown_rows(out) == [150]
+
+
+class FallsBack(Simulation):
+    """With ``on_damaged="fallback"``."""
+
+    def _begin_restore(self) -> Restored:
+        found = self.store.find_restorable(all_sinks_idempotent=False, on_damaged="fallback")
+        assert isinstance(found, FallBack)
+        return self.store.begin_restore(found.to)
+
+
+@pytest.mark.parametrize("how", ["deleted", "damaged"])
+def test_a_user_who_accepts_rows_twice_for_a_lost_checkpoint_gets_them(out: Path, how: str) -> None:
+    scene = sparse_scene(out, FallsBack)
+    if how == "deleted":
+        shutil.rmtree(scene.checkpoints / "chk-2")
+    else:
+        scene.damage(2)
+    go_on(scene)
+    assert shown_rows(out) == [150, 150, 350]
 
 
 class Manifests:

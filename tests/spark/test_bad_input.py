@@ -202,6 +202,6 @@ def test_a_users_own_session_hears_which_settings_and_slots_are_missing(tmp_path
         assert any(f"spark.{setting}, and must be " in problem for problem in problems), told
     assert any(line.startswith("REFUSED") and int(line.split()[1]) == len(problems) + 2 for line in told), told
     (slots,) = [line for line in told if line.startswith("SLOTS")]
-    assert "needs 4 slots at the same time, and the session (master local[2]) has 2" in slots
+    assert "needs 4 slots at the same time, and the session (master local[2]) has 2, 2 of them free" in slots
     assert "Use master local[4] or more" in slots
     assert "FITTED 10" in told

@@ -1,6 +1,7 @@
 """What happens when something breaks: who is blamed, who must be dead, what is restored, and what is refused."""
 
 import json
+import shutil
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import cutwater as cw
+from cutwater.connectors.manifest import committed_files
+from cutwater.connectors.staging import checkpoint_of
 from cutwater.errors import RestoreError, StorageInUse
 from tests.spark.troubled import ForgetfulSink, StuckOnce, divide
 from tests.spark.workers import completed_checkpoints, wait_until, worker_pids
@@ -199,6 +202,45 @@ def test_a_damaged_checkpoint_is_never_passed_over_in_silence(tmp_path: Path) ->
     wait_until(lambda: completed_checkpoints(again) > before, "a checkpoint completed after the fallback")
     again.cancel()
     assert any("Falls back" in line and f"checkpoint {committed}" in line for line in again.log), again.log
+
+
+def test_a_copy_of_the_storage_that_is_put_back_within_an_attempt_is_refused_by_the_output_that_went_on(
+    tmp_path: Path,
+) -> None:
+    """Both runs count attempts and checkpoints alike: only what was committed meanwhile tells that the storage went back."""
+
+    def start() -> cw.Job:
+        env = environment(tmp_path, interval="1h", restart=cw.fixed_delay(attempts=3, delay="10ms"))
+        numbers = env.read(cw.sequence(None, rate=50), uid="numbers")
+        numbers.filter(pl.col("value") % 10 == 9).write(cw.parquet_sink(tmp_path / "out"), uid="out")
+        return env.start("copied")
+
+    def shown() -> list[str]:
+        return committed_files(tmp_path / "out")
+
+    job = start()
+    wait_until(lambda: sum(each.records_in for each in job.progress.values()) > 0, "records")
+    copied = job.trigger_checkpoint().id or 0
+    shutil.copytree(tmp_path / "checkpoints", tmp_path / "copy")
+    wait_until(
+        lambda: bool(job.trigger_checkpoint()) and max(map(checkpoint_of, shown()), default=0) > copied,
+        "output behind the copy",
+    )
+    job.cancel()
+    before = shown()
+    shutil.rmtree(tmp_path / "checkpoints")
+    shutil.copytree(tmp_path / "copy", tmp_path / "checkpoints")
+    again = start()
+    try:
+        with pytest.raises(
+            cw.JobFailed, match=r"was committed with checkpoint \d+, which the checkpoint storage"
+        ) as failed:
+            again.wait("100s")
+    finally:
+        again.cancel()
+    assert first_line(failed.value).startswith("out[") and "RestoreError" in first_line(failed.value)
+    assert not any("restarting in" in line for line in again.log)
+    assert shown() == before
 
 
 def test_what_killed_workers_left_half_written_is_gone_when_the_job_has_started_anew(tmp_path: Path) -> None:

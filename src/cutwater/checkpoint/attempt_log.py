@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from cutwater.checkpoint.attempts import AttemptRecord, decode_attempt, encode_attempt
@@ -22,6 +23,7 @@ class AttemptLog:
         self.layout = layout
         self._own: AttemptRecord | None = None
         self._claimed: Attempt | None = None
+        self._noted_completed = False
         # Numbers do not tell drivers apart: whoever starts in a folder that was deleted counts from 1 again.
         self._mark = this_process(driver=uuid.uuid4().hex)
 
@@ -48,7 +50,7 @@ class AttemptLog:
         """The next number. From here on ``current`` is the attempt before, until ``begin``."""
         self.require_held()
         self._claimed = Attempt(claim_next(self.storage, self.layout.attempts, self.layout.attempt, self._mark))
-        self._own = None
+        self._own, self._noted_completed = None, False
         return self._claimed
 
     def begin(self, record: AttemptRecord) -> None:
@@ -60,6 +62,19 @@ class AttemptLog:
             self.storage.put(name, content)
         self._own = record
         clean_up(self.storage, self.layout.attempts, record.attempt)
+
+    def note_completed(self) -> None:
+        """This attempt has completed a checkpoint. Looked at only where all checkpoints are gone: once is enough, and what cannot
+        be noted now is noted with the next one."""
+        if self._own is None or self._noted_completed:
+            return
+        with suppress(StorageError, OSError):
+            self.storage.create(self.layout.attempt_completed(self._own.attempt), b"{}")
+            self._noted_completed = True
+
+    def completed_any(self, record: AttemptRecord) -> bool:
+        """Whether an attempt of the record's incarnation, up to that one, is known to have completed a checkpoint."""
+        return record.completed_before or any(self.storage.list(self.layout.attempt_completed(record.attempt)))
 
     def read(self, name: str, decode: Callable[[bytes], T]) -> T:
         """A small file of the job's. Raises FileNotFoundError; DamagedCheckpoint if the file cannot be understood."""

@@ -29,7 +29,8 @@ class AttemptRecord:
     ``accepted``: the completed checkpoints of this incarnation that were there; whatever an older attempt publishes
     later is void. ``highest_id``: every id above it belongs to this attempt. ``base`` is handed on until
     the incarnation ends or the user restores another path. ``abandoned``: the incarnations before this one, the last ones
-    only: what they left staged is looked for at every start.
+    only: what they left staged is looked for at every start. ``completed_before``: earlier attempts of this incarnation have
+    completed checkpoints, so that not to find one does not mean that there was none.
     """
 
     attempt: Attempt
@@ -38,6 +39,7 @@ class AttemptRecord:
     highest_id: CheckpointId
     base: Base | None = None
     abandoned: tuple[str, ...] = ()
+    completed_before: bool = False
 
     def counts(self, checkpoint: CheckpointId, published_by: Attempt, incarnation: str) -> bool:
         """Whether a published checkpoint may be restored as one of this job's own."""
@@ -60,4 +62,7 @@ def decode_attempt(content: bytes) -> AttemptRecord:
     base = None if value["base"] is None else Base(**value["base"])
     highest = CheckpointId(value["highest_id"])
     abandoned = tuple(value["abandoned"])
-    return AttemptRecord(Attempt(value["attempt"]), value["incarnation"], accepted, highest, base, abandoned)
+    completed_before = bool(value.get("completed_before", accepted))
+    return AttemptRecord(
+        Attempt(value["attempt"]), value["incarnation"], accepted, highest, base, abandoned, completed_before
+    )

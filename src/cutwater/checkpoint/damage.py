@@ -55,12 +55,14 @@ def choose_after_damage(
     candidates: Sequence[Candidate],
     committed: CheckpointId | None,
     *,
+    completed_before: bool = False,
     all_sinks_idempotent: bool,
     on_damaged: OnDamaged,
 ) -> RestoreOutcome:
     """``committed``: the highest checkpoint whose commit may have begun; everything up to it may be visible outside.
 
-    A checkpoint that was committed and is missing altogether counts as a damaged one.
+    A checkpoint that was committed and is missing altogether counts as a damaged one. ``completed_before``: earlier attempts
+    have completed some, whether or not any is among the candidates.
     """
     newest_first = sorted(candidates, key=lambda each: each.id, reverse=True)
     intact = next((each for each in newest_first if each.problem is None), None)
@@ -69,6 +71,8 @@ def choose_after_damage(
     crossed = committed if committed is not None and (intact is None or committed > intact.id) else None
     if crossed is not None and crossed not in [each.id for each in skipped]:
         problems.insert(0, f"checkpoint {crossed}: it is missing, and its output may be visible")
+    if completed_before and not candidates and not problems:
+        problems.append("the job has completed checkpoints, and none is left")
     damage = "".join(f"\n  {problem}" for problem in problems)
     if intact is None:
         if not problems:

@@ -19,7 +19,7 @@ from cutwater.checkpoint.damage import Candidate, OnDamaged, RestoreOutcome, cho
 from cutwater.checkpoint.file_storage import FileStorage
 from cutwater.checkpoint.job_lock import JobLock, hold_job
 from cutwater.checkpoint.layout import METADATA_FILE, JobLayout
-from cutwater.checkpoint.publication import Publication
+from cutwater.checkpoint.publication import Publication, Published
 from cutwater.checkpoint.reservations import Reservations
 from cutwater.checkpoint.retention import choose_leftovers
 from cutwater.checkpoint.sequence import claim_next, clean_up, highest_number
@@ -105,7 +105,8 @@ class JobStore:
                 record = AttemptRecord(attempt, incarnation, tuple(accepted), highest, before.base)
             case _:
                 record = AttemptRecord(attempt, incarnation, (), highest)
-        record = replace(record, abandoned=abandoned)
+        completed_before = before is not None and goes_on and self._attempts.completed_any(before)
+        record = replace(record, abandoned=abandoned, completed_before=completed_before or bool(record.accepted))
         self._attempts.begin(record)
         void = [each.id for each in self._folders.survey(record).void]
         kept = None if record.base is None or record.base.claimed else record.base.path
@@ -190,6 +191,7 @@ class JobStore:
             url=self.storage.url,
             incarnation=None if record is None else record.incarnation,
             lost_its_record=record is None and self._ran_before(),
+            completed_any=record is not None and self._attempts.completed_any(record),
             completed=tuple(each.id for each in survey.completed),
             damaged=tuple(each.id for each in survey.damaged),
             base=None if record is None else record.base,
@@ -208,7 +210,10 @@ class JobStore:
 
     def publish(self, checkpoint: CompletedCheckpoint, savepoint: CheckpointStorage | None = None) -> Publication:
         """See ``CheckpointFolders.publish``."""
-        return self._folders.publish(checkpoint, savepoint)
+        outcome = self._folders.publish(checkpoint, savepoint)
+        if savepoint is None and isinstance(outcome, Published):
+            self._attempts.note_completed()
+        return outcome
 
     def completed(self) -> tuple[CompletedCheckpoint, ...]:
         """Ascending. To choose one to restore use ``find_restorable``: a damaged one is not listed here."""
@@ -237,7 +242,13 @@ class JobStore:
                 break
         self._set_aside.update(each.id for each in seen if each.problem is not None and each.path is None)
         committed = None if commit is None else commit.checkpoint
-        return choose_after_damage(seen, committed, all_sinks_idempotent=all_sinks_idempotent, on_damaged=on_damaged)
+        return choose_after_damage(
+            seen,
+            committed,
+            completed_before=record is not None and record.completed_before,
+            all_sinks_idempotent=all_sinks_idempotent,
+            on_damaged=on_damaged,
+        )
 
     def open(self, candidate: Candidate) -> tuple[CheckpointStorage, CompletedCheckpoint]:
         """What ``find_restorable`` chose, and the storage that its file names are relative to."""
@@ -248,14 +259,16 @@ class JobStore:
     def begin_restore(self, candidate: Candidate) -> Restored:
         """``open`` for an attempt that restores it: its sinks commit what it lists, so first that is written down (rule 31).
 
-        What stands elsewhere needs no note: a savepoint that stopped the job has one, and nothing is older than a base. If
-        the user claimed it, its files become the job's own.
+        Of another incarnation it needs no note: nothing is older than a base, and its id says nothing here. If the user claimed
+        it, its files become the job's own.
         """
         storage, checkpoint = self.open(candidate)
-        base = self._attempts.required().base
+        record = self._attempts.required()
+        base = record.base
+        known_here = checkpoint.incarnation == record.incarnation and checkpoint.id <= candidate.id
+        if known_here and checkpoint.has_committables():
+            self.commit_began(checkpoint.id)
         if candidate.path is None:
-            if checkpoint.has_committables():
-                self.commit_began(candidate.id)
             return Restored(storage, checkpoint, candidate.id)
         if base is None or not base.claimed or base.path != candidate.path:
             return Restored(storage, checkpoint, None)
@@ -323,6 +336,14 @@ class JobStore:
             if value["incarnation"] == record.incarnation:
                 return CommitBegun(highest, value["path"])
         return None if before is None else CommitBegun(before)
+
+    def visible_up_to(self, restored: CompletedCheckpoint | None = None) -> CheckpointId:
+        """The last checkpoint whose output may be visible, for sinks to compare with what is: what the user chose to repeat counts
+        too. ``restored``: what the attempt restores, which says so itself should the notes of commits be gone."""
+        noted = CheckpointId(highest_number(self.storage, self.layout.commits))
+        if restored is None or restored.incarnation != self._attempts.required().incarnation:
+            return noted
+        return max(noted, restored.id)
 
     # --- inside -------------------------------------------------------------------------------------------------------
 

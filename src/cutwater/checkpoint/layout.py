@@ -3,6 +3,7 @@
     <job>/lock                                      held by the living driver (local files only)
     <job>/attempts/00000003.json                    claims attempt 3; fences every lower one
     <job>/attempts/00000003.start.json              what attempt 3 starts from: incarnation, accepted checkpoints
+    <job>/attempts/00000003.completed.json          attempt 3 has completed a checkpoint
     <job>/ids/12                                    checkpoint id 12 is taken, for ever
     <job>/chk-12/metadata.json                      checkpoint 12 is complete
     <job>/chk-12/<vertex>+<index>+a3+<uid>+<state>.arrow
@@ -98,6 +99,9 @@ class JobLayout:
 
     def attempt_start(self, attempt: int) -> str:
         return f"{self.attempts}{attempt:08d}.start.json"
+
+    def attempt_completed(self, attempt: int) -> str:
+        return f"{self.attempts}{attempt:08d}.completed.json"
 
     @property
     def workers(self) -> str:

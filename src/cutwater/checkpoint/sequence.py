@@ -35,7 +35,7 @@ def claim_next(
 
 def clean_up(storage: CheckpointStorage, folder: str, highest: int) -> None:
     """Delete old markers, now that ``highest`` is claimed; many at once and seldom, because each deletion is a sync."""
-    names = ((number_of(name.replace(".start.", ".")), name) for name in storage.list(folder))
+    names = ((number_of(name.rpartition("/")[2].partition(".")[0]), name) for name in storage.list(folder))
     stale = [name for number, name in names if number is not None and number <= highest - _KEPT]
     if len(stale) >= _KEPT:
         storage.delete(stale)

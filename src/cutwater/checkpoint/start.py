@@ -40,6 +40,8 @@ class StartFacts:
     incarnation: str | None = None
     lost_its_record: bool = False
     """The job ran there, but what its attempts wrote down is gone."""
+    completed_any: bool = False
+    """Checkpoints were completed in the current incarnation, whether or not one is left."""
     completed: tuple[CheckpointId, ...] = ()
     damaged: tuple[CheckpointId, ...] = ()
     end: RunEnd | None = None
@@ -98,12 +100,21 @@ def choose_start(restore: str, facts: StartFacts) -> Start:
         case "auto":
             return _in_the_same_mode(_start_automatically(facts), facts)
         case "latest":
-            return _in_the_same_mode(_resume_latest(facts), facts) or RefuseStart(
+            return _in_the_same_mode(_resume_latest(facts), facts) or _refuse_without_latest(facts)
+        case path:
+            return _start_from_path(path, facts)
+
+
+def _refuse_without_latest(facts: StartFacts) -> RefuseStart:
+    """With what can be done instead: also to start over may be refused."""
+    match _start_automatically(facts):
+        case RefuseStart(reason):
+            return RefuseStart(f"restore='latest': {reason}")
+        case _:
+            return RefuseStart(
                 f"restore='latest': job {facts.job!r} has no completed checkpoint in {facts.url}. "
                 f"Use restore='auto' to start over when there is none, or restore=<path>."
             )
-        case path:
-            return _start_from_path(path, facts)
 
 
 def _in_the_same_mode(start: S, facts: StartFacts) -> S | RefuseStart:
@@ -143,6 +154,11 @@ def _start_automatically(facts: StartFacts) -> Start:
             f"Output of checkpoint {facts.commit.checkpoint} of job {facts.job!r} may be visible, but no checkpoint is left in "
             f"{facts.url}: starting over would write it again. Restore a savepoint with restore=<path>, or accept that with "
             f"restore='fresh'."
+        )
+    if facts.completed_any:
+        return RefuseStart(
+            f"Job {facts.job!r} has completed checkpoints in {facts.url}, and none is left: starting over would write its output "
+            f"again. Bring them back from a copy, restore a savepoint with restore=<path>, or accept that with restore='fresh'."
         )
     return StartFresh("the last run completed no checkpoint")
 

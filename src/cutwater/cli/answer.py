@@ -24,10 +24,19 @@ READER_LEFT = 128 + signal.SIGPIPE
 
 def answer(value: dict[str, Any], told: Callable[[], None], *, as_json: bool) -> None:
     """``value`` as one JSON object, or whatever ``told`` prints of it."""
-    if as_json:
-        print(json.dumps(_with_finite_numbers(value), indent=2, default=str, ensure_ascii=False, allow_nan=False))
-    else:
-        told()
+    try:
+        if as_json:
+            print(json.dumps(_with_finite_numbers(value), indent=2, default=str, ensure_ascii=False, allow_nan=False))
+        else:
+            told()
+        if sys.stdout is not None:  # closed by whoever started us: >&-
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if error.filename is not None:
+            raise  # a file that was to be read for the answer
+        raise CutwaterError(f"the standard output cannot be written: {error.strerror}") from error
 
 
 def _with_finite_numbers(value: Any) -> Any:
@@ -83,10 +92,8 @@ def _drop_unread_output() -> bool:
     unread = [
         stream.fileno() for stream in (sys.__stdout__, sys.__stderr__) if stream is not None and _is_unread(stream)
     ]
-    nowhere = os.open(os.devnull, os.O_WRONLY)
     for descriptor in unread:
-        os.dup2(nowhere, descriptor)
-    os.close(nowhere)
+        _lead_nowhere(descriptor)
     return bool(unread)
 
 
@@ -97,9 +104,29 @@ def _is_unread(stream: TextIO) -> bool:
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
 
+def _lead_nowhere(descriptor: int) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
 def _ended(message: str, code: int, *, as_json: bool) -> typer.Exit:
-    if as_json:
-        print(json.dumps({"status": "failed", "error": message}, indent=2, ensure_ascii=False))
-    else:
+    value = {"status": "failed", "error": message}
+    answered = _write_out(json.dumps(value, indent=2, ensure_ascii=False) + "\n" if as_json else "")
+    if not (as_json and answered):
         print(f"cutwater: {message}", file=sys.stderr)
     return typer.Exit(code)
+
+
+def _write_out(text: str) -> bool:
+    """With what is still in buffers. What cannot be written goes nowhere: Python would try again at its end, and complain."""
+    if sys.stdout is None:
+        return False
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError:
+        if sys.__stdout__ is not None:
+            _lead_nowhere(sys.__stdout__.fileno())
+        return False
+    return True

@@ -19,11 +19,19 @@ import pyarrow as pa
 from cutwater.connectors.disk import Disk
 from cutwater.connectors.file_formats import CsvFormat, FileFormat, FileWriter, JsonFormat, ParquetFormat
 from cutwater.connectors.input_files import LONGEST_NAME_BYTES, local_path, refuse_too_long
-from cutwater.connectors.manifest import last_committed, was_committed, write_manifest
+from cutwater.connectors.manifest import committed_behind, last_committed, was_committed, write_manifest
 from cutwater.connectors.manifest_folding import ManifestFolding
 from cutwater.connectors.partitions import split_by
 from cutwater.connectors.sink import Json, SinkContext, TwoPhaseCommitSink
-from cutwater.connectors.staging import Stage, Staging, abandoned, final_name, of_another_run, staged_name
+from cutwater.connectors.staging import (
+    Stage,
+    Staging,
+    abandoned,
+    checkpoint_of,
+    final_name,
+    of_another_run,
+    staged_name,
+)
 from cutwater.errors import CommitLost, ConfigError, CutwaterError, RestoreError
 from cutwater.schema import require_columns
 
@@ -295,11 +303,15 @@ class FileSink(TwoPhaseCommitSink):
         )
 
     def _refuse_another_run(self) -> None:
-        """An old copy of the checkpoint storage that was put back counts attempts and checkpoints a second time."""
+        """A storage that went back in time, as a copy that was put back, counts attempts and checkpoints a second time."""
         ctx = self._ctx
         last = last_committed(self._staging, ctx.incarnation, ctx.uid)
         if last is not None and last[1] >= ctx.attempt:
             raise RestoreError(self._out_of_step(f"checkpoint {last[0]} was committed by attempt {last[1]}"))
+        if ctx.visible_up_to is not None:
+            later = committed_behind(self._staging, ctx.incarnation, ctx.uid, ctx.visible_up_to)
+            if later is not None:
+                raise RestoreError(self._out_of_step(f"{later} was committed with checkpoint {checkpoint_of(later)}"))
         for path, name in self._staging.staged(ctx.incarnation, ctx.uid):
             if of_another_run(ctx, name):
                 raise RestoreError(self._out_of_step(f"{path} was written by attempt {name.attempt}"))
@@ -308,9 +320,9 @@ class FileSink(TwoPhaseCommitSink):
         ctx = self._ctx
         return (
             f"{self._name}: {ctx.uid}, subtask {ctx.subtask}, attempt {ctx.attempt}: {found}, which the checkpoint storage "
-            f"knows nothing of. Was a copy of the storage put back, or does another driver run on a copy? Rows that are in "
-            f"{self._staging.target} already would be written again. Put {self._staging.target} and {self._staging.root} "
-            "back to that moment too, or give the sink a new folder."
+            f"knows nothing of. Was a copy of the storage put back, or a part of it deleted, or does another driver run on a "
+            f"copy? Rows that are in {self._staging.target} already would be written again. Put {self._staging.target} and "
+            f"{self._staging.root} back to that moment too, or give the sink a new folder."
         )
 
     def _loss(self, staging: Staging, committable: Json, file: Json) -> str:

@@ -14,7 +14,7 @@ from typing import Final
 from cutwater.connectors.disk import Disk
 from cutwater.connectors.input_files import local_path
 from cutwater.connectors.sink import Json
-from cutwater.connectors.staging import Staging
+from cutwater.connectors.staging import Staging, checkpoint_of
 
 _NAME: Final = re.compile(r"(\d{10,})(?:-(\d{10,})\.(\d))?\.json")
 _FOLDED: Final = re.compile(r".*-\d{10,}-\d{10,}\.\d\.json")
@@ -99,6 +99,19 @@ def last_committed(staging: Staging, incarnation: str, uid: str) -> tuple[int, i
         return None
     content = json.loads(manifests[-1].path.read_bytes())  # the newest is never folded
     return int(content["checkpoint"]), int(content["attempt"])
+
+
+def committed_behind(staging: Staging, incarnation: str, uid: str, checkpoint: int) -> str | None:
+    """A committed file with rows behind the cut of ``checkpoint``, if there is one.
+
+    Asked of the files: a restored checkpoint's manifest lists under its own id what an earlier one had prepared.
+    """
+
+    def candidates() -> list[Path]:
+        return [each.path for each in manifests_of(staging, incarnation, uid) if each.last > checkpoint]
+
+    names = (name for content in _contents(candidates) for name in content["files"])
+    return next((name for name in names if checkpoint_of(name) > checkpoint), None)
 
 
 def _contents(listed: Callable[[], Iterable[Path]]) -> Iterator[Json]:

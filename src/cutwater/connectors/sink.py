@@ -33,6 +33,10 @@ class SinkContext:
     checkpoint_id: int | None = None
     print_lines: Callable[[Sequence[str]], None] | None = None
     """Where ``print_sink`` writes, so that lines reach the driver; None: this process's standard output."""
+    visible_up_to: int | None = None
+    """The last checkpoint whose output may be visible, as far as the checkpoint storage knows when the attempt begins. A sink that
+    finds output of a later one under this incarnation and uid meets a storage that went back in time: rows would be written twice.
+    None: nobody asked the storage."""
 
 
 class Sink(ABC):

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final
 
 from cutwater.connectors.sink import SinkContext
@@ -93,6 +93,11 @@ def staged_name(ctx: SinkContext, transaction: str, index: int, stage: Stage) ->
 def final_name(ctx: SinkContext, checkpoint: int, index: int, extension: str) -> str:
     """Never the same for two transactions: checkpoint ids do not repeat within an incarnation."""
     return f"part-{slug(ctx.incarnation)}-{slug(ctx.uid)}-{checkpoint:010d}-{ctx.subtask:05d}-{index:04d}{extension}"
+
+
+def checkpoint_of(final: str) -> int:
+    """The checkpoint that a file was prepared for: all its rows come before that one's cut."""
+    return int(PurePath(final).name.rsplit("-", 3)[1])
 
 
 def slug(text: str) -> str:

@@ -51,7 +51,8 @@ class AttemptEvents(Protocol):
 
     def request_ended(self, request: on.RequestId, outcome: CheckpointInfo | str) -> None: ...
 
-    def printed(self, lines: Sequence[str]) -> None: ...
+    def printed(self, lines: Sequence[str]) -> None:
+        """Raises OSError: they cannot be shown, now or later."""
 
     def log(self, line: str) -> None: ...
 
@@ -139,7 +140,7 @@ class AttemptDriver:
                     f"{subtask} has been in one call for {seconds:.0f} s; checkpoints wait for it. It is here:\n{stack}"
                 )
             case say.PrintedLines(lines):
-                self._events.printed(lines)
+                self._print(lines)
             case say.Progress():
                 self.progress[subtask] = message
             case say.SubtaskFailed():
@@ -307,6 +308,13 @@ class AttemptDriver:
         line = f" ({failed.user_line})" if failed.user_line and failed.user_line not in failed.error else ""
         where = f"{failed.uid or subtask.vertex}[{subtask.index}]{line}"
         self.fail(RootCause(f"{where}: {failed.error}", failed.trace, failed.permanent))
+
+    def _print(self, lines: Sequence[str]) -> None:
+        try:
+            self._events.printed(lines)
+        except OSError as error:
+            said = error.strerror or str(error)
+            self.fail(RootCause(f"The driver's standard output, where rows are printed, fails: {said}", permanent=True))
 
     def _log_failure(self, outcome: Any) -> None:
         if isinstance(outcome, Exception):

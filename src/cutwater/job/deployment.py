@@ -55,6 +55,8 @@ class Deployment:
     """What the job's log should say of it."""
     resumed: CheckpointId | None = None
     """The id of what is restored, if its files are the job's own: new checkpoints may reference them."""
+    visible_up_to: CheckpointId | None = None
+    """The last checkpoint whose output may be visible, as far as the storage knows: ``JobStore.visible_up_to``."""
 
     def message(self, subtask: SubtaskId) -> Deploy:
         restore = self.restores.get(subtask)
@@ -63,6 +65,7 @@ class Deployment:
             "restore": None,
             "storage": None,
             "resumed": self.resumed,
+            "visible_up_to": self.visible_up_to,
             "in_flight": [],
         }
         attachments: tuple[bytes, ...] = ()
@@ -266,8 +269,11 @@ def _restored_rows(
 def state_from(deploy: Deploy) -> SubtaskState:
     """In the worker: what the message tells the subtask."""
     told = deploy.restore
-    if told is None or told["restore"] is None:
-        return SubtaskState(splits=told["splits"] if told else ())
+    if told is None:
+        return SubtaskState()
+    visible_up_to = None if told["visible_up_to"] is None else CheckpointId(told["visible_up_to"])
+    if told["restore"] is None:
+        return SubtaskState(splits=told["splits"], visible_up_to=visible_up_to)
     restore = subtask_restore_from_json(told["restore"])
     storage = open_storage(told["storage"]) if told["storage"] is not None else None
     attachments = attachments_by_checksum(deploy.attachments)
@@ -292,4 +298,5 @@ def state_from(deploy: Deploy) -> SubtaskState:
         operators=restored,
         in_flight=rows,
         resumed=None if told["resumed"] is None else Resumed(CheckpointId(told["resumed"]), whole),
+        visible_up_to=visible_up_to,
     )

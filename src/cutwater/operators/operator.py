@@ -83,6 +83,8 @@ class OperatorContext:
     checkpointed: bool = True
     restored: RestoredOperator | None = None
     resumed: ResumedState | None = None
+    visible_up_to: CheckpointId | None = None
+    """See ``SinkContext``."""
     counters: dict[str, int] = field(default_factory=dict)
 
 

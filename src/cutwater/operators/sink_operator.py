@@ -38,6 +38,7 @@ class SinkOperator(Operator):
             ctx.job, ctx.uid, ctx.subtask, ctx.parallelism, ctx.attempt, ctx.incarnation, self.schema
         )
         self._sink_ctx.print_lines = ctx.driver.printed
+        self._sink_ctx.visible_up_to = ctx.visible_up_to
         self._touched = True
         self.sink.open(self._sink_ctx)
         if isinstance(self.sink, TwoPhaseCommitSink):

@@ -1,7 +1,6 @@
 """A job on Spark, over all its attempts: where it starts, when it starts again, how it ends."""
 
 import random
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -26,10 +25,11 @@ from cutwater.job.handle import JobState
 from cutwater.job.listeners import LISTENERS_SECONDS
 from cutwater.job.moved_records import MovedRecords
 from cutwater.job.result import JobResult
+from cutwater.job.standard_output import StandardOutput
 from cutwater.restart import AttemptFailure, GiveUp, RestartAfter
 from cutwater.spark.attempt import LEASE_SECONDS, Canceled, Failed, Finished, NoRoom, SparkAttempt
 from cutwater.spark.processes import confirm_dead
-from cutwater.spark.slots import crowding_notices, free_slots, was_stopped
+from cutwater.spark.slots import crowding_notices, free_slots, total_slots, was_stopped
 from cutwater.spark.starting_point import StartingPoint
 from cutwater.spark.storage_calls import StorageCalls
 
@@ -62,6 +62,7 @@ class SparkRunner(threading.Thread):
         self._failures: list[AttemptFailure] = []
         self._moved = MovedRecords(definition.plan.source_subtasks)
         self._calls = StorageCalls()
+        self._output = StandardOutput(self.log, self._reader_left)
         self._lock = store.lock()
         try:
             self._starting_point = StartingPoint(
@@ -114,15 +115,12 @@ class SparkRunner(threading.Thread):
             self._state.changed.notify_all()
 
     def printed(self, lines: Sequence[str]) -> None:
-        if self._state.reader_left:
-            return
-        try:
-            sys.stdout.write("".join(f"{line}\n" for line in lines))
-            sys.stdout.flush()
-        except BrokenPipeError:
-            self._state.reader_left = True
-            self.log("nobody reads the standard output any more: the job is canceled; its checkpoints stay")
-            self.cancel()
+        if not self._state.reader_left:
+            self._output.write(lines)
+
+    def _reader_left(self) -> None:
+        self._state.reader_left = True
+        self.cancel()
 
     def log(self, line: str) -> None:
         self._state.log.append(line)
@@ -259,8 +257,9 @@ class SparkRunner(threading.Thread):
         while not self._canceled.is_set():
             if time.monotonic() - since > self._definition.slot_timeout.total_seconds():
                 raise JobFailed(
-                    f"Spark has too few free slots: {needed} are needed at once, {free_slots(self._spark)} are there, and "
-                    f"none came free for {self._definition.slot_timeout}. Free executors or lower the parallelism. ({reason})"
+                    f"Spark has too few free slots: {needed} are needed at once, {free_slots(self._spark)} of "
+                    f"{total_slots(self._spark)} are free, and no more came free for {self._definition.slot_timeout}. Free "
+                    f"executors or lower the parallelism. ({reason})"
                 )
             free = free_slots(self._spark)
             self._state.set_status("waiting", f"waiting for {max(0, needed - free)} of {needed} slots")

@@ -42,10 +42,10 @@ def refuse_too_few(spark: SparkSession, needed: int, kept_because: Callable[[], 
     total = total_slots(spark)
     if total >= needed:
         return
-    raise PlanError(too_few(spark.sparkContext.master, total, needed, kept_because()))
+    raise PlanError(too_few(spark.sparkContext.master, total, free_slots(spark), needed, kept_because()))
 
 
-def too_few(master: str | None, total: int, needed: int, kept_because: str | None) -> str:
+def too_few(master: str | None, total: int, free: int, needed: int, kept_because: str | None) -> str:
     advice = (
         f"Use master local[{needed}] or more (slots are threads, not cores), for example with cw.spark_conf(slots={needed})"
         if tasks_of(master) is Tasks.IN_THE_DRIVER
@@ -53,7 +53,7 @@ def too_few(master: str | None, total: int, needed: int, kept_because: str | Non
     )
     kept = f" No larger session was started: {kept_because}." if kept_because else ""
     return (
-        f"This job needs {needed} slots at the same time, and the session (master {master}) has {total}. "
+        f"This job needs {needed} slots at the same time, and the session (master {master}) has {total}, {free} of them free. "
         f"{advice}, or lower the parallelism.{kept}"
     )
 

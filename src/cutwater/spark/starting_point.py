@@ -5,7 +5,7 @@ import tempfile
 from dataclasses import replace
 
 from cutwater.checkpoint.damage import FallBack, NothingToRestore, RefuseRestore, RestoreLatest
-from cutwater.checkpoint.job_store import JobStore
+from cutwater.checkpoint.job_store import JobStore, Restored
 from cutwater.checkpoint.start import ContinueReserved, RefuseStart, Resume, StartFresh, choose_start
 from cutwater.config import CheckpointMode
 from cutwater.connectors.spark_table import SparkTable
@@ -63,6 +63,8 @@ class StartingPoint:
         start = choose_start(restore, facts)
         if isinstance(start, RefuseStart):
             raise RestoreError(start.reason)
+        if isinstance(start, StartFresh) and restore != "fresh" and facts.incarnation is not None:
+            self._state.log.append(f"starting over: {start.reason}")
         if isinstance(start, Resume):
             if start.path is None:
                 self._refuse_unfit(start.checkpoint)
@@ -89,39 +91,53 @@ class StartingPoint:
     def deploy(self, start: StartFresh | Resume | ContinueReserved | None, incarnation: str) -> Deployment:
         """What this attempt's subtasks start from. The path that a user restored is the only one of its attempt to find."""
         self._materialise_tables(incarnation)
-        checkpointing = self._definition.checkpointing
+        restored = None if self._reserves else self._begin_restore(start)
         if self._reserves:
-            return self._deploy_reserved(start)
-        if isinstance(start, StartFresh) or checkpointing is None:
+            deployment = self._deploy_reserved(start)
+        elif restored is None:
             self._moved.start_over()
-            return deploy_fresh(self._definition)
+            deployment = deploy_fresh(self._definition)
+        else:
+            deployment = self._deploy_restored(restored)
+        deployment.visible_up_to = self._store.visible_up_to(None if restored is None else restored.checkpoint)
+        for note in deployment.notes:
+            self._state.log.append(note)
+        return deployment
+
+    def _begin_restore(self, start: StartFresh | Resume | ContinueReserved | None) -> Restored | None:
+        """None: the attempt begins without state."""
+        checkpointing = self._definition.checkpointing
+        if isinstance(start, StartFresh) or checkpointing is None:
+            return None
         found = self._store.find_restorable(
             all_sinks_idempotent=self._definition.all_sinks_idempotent,
             on_damaged=checkpointing.on_damaged.value,
         )
         match found:
             case NothingToRestore():
-                self._moved.start_over()
-                return deploy_fresh(self._definition)
+                if self._state.status == "restarting":  # and not for the first time, after it waited for slots
+                    self._state.log.append("starting over: no checkpoint was completed yet")
+                return None
             case RefuseRestore(report):
                 raise JobFailed(report)
             case FallBack(to, warning):
                 self._state.log.append(warning)
             case RestoreLatest(to):
                 pass
-        storage, checkpoint, resumed = self._store.begin_restore(to)
+        return self._store.begin_restore(to)
+
+    def _deploy_restored(self, restored: Restored) -> Deployment:
+        checkpoint = restored.checkpoint
         self._moved.go_back_to(checkpoint.id)
         self._state.detail = f"from checkpoint {checkpoint.id}"
         self._state.log.append(f"restoring checkpoint {checkpoint.id}")
-        deployment = deploy_restored(
+        return deploy_restored(
             self._definition,
-            storage,
+            restored.storage,
             checkpoint,
             allow_non_restored_state=self._allow_non_restored_state,
-            resumed=resumed,
+            resumed=restored.resumed,
         )
-        self._log_notes(deployment)
-        return deployment
 
     def _deploy_reserved(self, start: StartFresh | Resume | ContinueReserved | None) -> Deployment:
         deployment = deploy_reserved(
@@ -131,12 +147,7 @@ class StartingPoint:
             self._moved.start_over()
         else:
             self._moved.go_on_behind(self._state.progress)
-        self._log_notes(deployment)
         return deployment
-
-    def _log_notes(self, deployment: Deployment) -> None:
-        for note in deployment.notes:
-            self._state.log.append(note)
 
     def _materialise_tables(self, incarnation: str) -> None:
         """A DataFrame is computed once per incarnation: recomputed on restart it might differ (rule 49)."""

@@ -36,6 +36,7 @@ class OperatorContexts:
             now=lambda: int(clock.wall() * 1000),
             restored=self.state.operators.get(uid),
             resumed=self._resumed_state(uid),
+            visible_up_to=self.state.visible_up_to,
             behind_source=setup.vertex.is_source,
             checkpointed=setup.checkpointed,
             counters=self.counters[uid],

@@ -82,6 +82,8 @@ class SubtaskState:
     """Rows that the checkpoint overtook on their way to this subtask."""
     resumed: Resumed | None = None
     """The checkpoint of this job that it goes on from, if what is stored next may reference its files."""
+    visible_up_to: CheckpointId | None = None
+    """The last checkpoint whose output may be visible, as far as the storage knows."""
 
 
 class TableWriter(Protocol):

@@ -8,7 +8,7 @@ import cloudpickle  # type: ignore[import-untyped]  # ships no types
 
 from cutwater.checkpoint.damage import FallBack, RestoreLatest
 from cutwater.checkpoint.events import RequestId
-from cutwater.checkpoint.job_store import JobStore
+from cutwater.checkpoint.job_store import JobStore, Restored
 from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.start import Resume, StartFresh
 from cutwater.checkpoint.statistics import CheckpointHistory, CheckpointInfo
@@ -130,15 +130,23 @@ class Simulation:
 
     def _deployment(self, *, fresh: bool) -> Deployment:
         checkpointing = self._definition.checkpointing
-        if checkpointing is not None and checkpointing.mode is CheckpointMode.AT_MOST_ONCE:
-            return deploy_reserved(self._definition, self.store.reservations, allow_non_restored_state=False)
-        if fresh or checkpointing is None:
-            return deploy_fresh(self._definition)
+        reserves = checkpointing is not None and checkpointing.mode is CheckpointMode.AT_MOST_ONCE
+        restored = None if fresh or reserves or checkpointing is None else self._begin_restore()
+        if reserves:
+            deployment = deploy_reserved(self._definition, self.store.reservations, allow_non_restored_state=False)
+        elif restored is None:
+            deployment = deploy_fresh(self._definition)
+        else:
+            storage, checkpoint, resumed = restored
+            deployment = deploy_restored(
+                self._definition, storage, checkpoint, allow_non_restored_state=False, resumed=resumed
+            )
+        deployment.visible_up_to = self.store.visible_up_to(None if restored is None else restored.checkpoint)
+        return deployment
+
+    def _begin_restore(self) -> Restored | None:
         found = self.store.find_restorable(all_sinks_idempotent=False, on_damaged="fail")
-        if not isinstance(found, RestoreLatest | FallBack):
-            return deploy_fresh(self._definition)
-        storage, checkpoint, resumed = self.store.begin_restore(found.to)
-        return deploy_restored(self._definition, storage, checkpoint, allow_non_restored_state=False, resumed=resumed)
+        return self.store.begin_restore(found.to) if isinstance(found, RestoreLatest | FallBack) else None
 
     def _deploy(self, subtask: SubtaskId, level: int, partition: int) -> None:
         """Build one subtask and let it report in; its state arrives as on Spark, through Deploy."""

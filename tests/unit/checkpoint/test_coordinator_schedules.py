@@ -56,6 +56,13 @@ class DropsWhatIsBeingStored(Coordinator):
             super()._subsume_older_than(id, completed, now)
 
 
+class AnnouncesWhatIsBeingStored(Coordinator):
+    class Ledger(PendingLedger):
+        def _store(self, pending, now):
+            super()._store(pending, now)
+            self._do(do.NotifyCompleted(pending.id))
+
+
 class AbandonsAcknowledgedCheckpoints(Coordinator):
     class Ledger(PendingLedger):
         def _subsume_older_than(self, id, completed, now):
@@ -131,6 +138,7 @@ class NeverRetriesTheFinalCheckpoint(Coordinator):
 BROKEN = [
     (DeletesWhatMayBeStored, "one at a time"),
     (DropsWhatIsBeingStored, "three at a time"),
+    (AnnouncesWhatIsBeingStored, "one at a time"),
     (AbandonsAcknowledgedCheckpoints, "three at a time"),
     (AnnouncesWithoutWaitingForCommits, "one at a time"),
     (AnnouncesSavepoints, "one at a time"),

@@ -94,3 +94,11 @@ def test_no_combination_goes_back_past_a_commit_without_leave() -> None:
                 assert committed is None
             case RefuseRestore():
                 assert committed is not None or all(each.problem for each in candidates)
+
+
+def test_checkpoints_that_are_all_gone_are_no_reason_to_start_from_the_beginning() -> None:
+    refused = choose_after_damage([], None, completed_before=True, all_sinks_idempotent=True, on_damaged="fallback")
+    assert isinstance(refused, RefuseRestore)
+    assert "has completed checkpoints, and none is left" in refused.report
+    kept = choose_after_damage(INTACT, None, completed_before=True, all_sinks_idempotent=False, on_damaged="fail")
+    assert kept == RestoreLatest(INTACT[2])

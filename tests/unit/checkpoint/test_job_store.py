@@ -8,9 +8,10 @@ import pytest
 from cutwater.checkpoint.attachments import attachments_of, put_away
 from cutwater.checkpoint.checksum import checksum_of
 from cutwater.checkpoint.completed import CompletedCheckpoint, StateOwner, encode_metadata
-from cutwater.checkpoint.damage import FallBack, NothingToRestore, RefuseRestore, RestoreLatest
+from cutwater.checkpoint.damage import FallBack, NothingToRestore, OnDamaged, RefuseRestore, RestoreLatest
 from cutwater.checkpoint.file_storage import FileStorage
 from cutwater.checkpoint.job_store import JobStore
+from cutwater.checkpoint.layout import JobLayout
 from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.publication import CertainlyNotStored, Published, UnknownWhetherStored
 from cutwater.checkpoint.reservations import ReservedSource
@@ -222,9 +223,11 @@ def test_a_job_whose_attempts_are_gone_does_not_start_over_unless_told_to(storag
     store = running(storage)
     publish_next(store)
     storage.delete(list(storage.list(store.layout.attempts)))
-    refused = start(storage)
-    assert isinstance(refused, RefuseStart)
-    assert "attempts/" in refused.reason
+    for restore in ("auto", "latest"):
+        refused = start(storage, restore)
+        assert isinstance(refused, RefuseStart)
+        assert "attempts/" in refused.reason
+        assert "restore='auto'" not in refused.reason, "that is refused too"
     assert isinstance(start(storage, "fresh"), StartFresh)
 
 
@@ -813,3 +816,136 @@ def test_only_the_last_incarnations_are_remembered(storage: CheckpointStorage) -
     for _ in range(120):
         JobStore(storage, "job").acquire_attempt(StartFresh("asked"))
     assert len(running(storage).abandoned()) == 100
+
+
+# --- what may be visible, for sinks to compare ------------------------------------------------------------------------
+
+
+def restored_up_to(store: JobStore, on_damaged: OnDamaged = "fail") -> tuple[int, int]:
+    """The id of what an attempt of this store restores, and what its sinks hear may be visible."""
+    found = store.find_restorable(all_sinks_idempotent=False, on_damaged=on_damaged)
+    assert isinstance(found, RestoreLatest | FallBack)
+    checkpoint = store.begin_restore(found.to).checkpoint
+    return checkpoint.id, store.visible_up_to(checkpoint)
+
+
+def test_sinks_hear_of_the_last_commit_that_began_or_of_the_restored_checkpoint_if_that_is_later(
+    storage: CheckpointStorage,
+) -> None:
+    store = running(storage)
+    assert store.visible_up_to() == 0
+    store.commit_began(publish_with_output(store))
+    publish_next(store)
+    assert restored_up_to(running(storage)) == (2, 2)
+    storage.delete(list(storage.list(store.layout.commits)))
+    assert restored_up_to(running(storage)) == (2, 2)
+
+
+def test_output_that_the_user_chose_to_write_again_is_still_known_to_be_visible(files: FileStorage) -> None:
+    """By a damaged checkpoint that is passed over, and by a path; also when nothing has to be accepted any more."""
+    store = running(files)
+    for _ in range(3):
+        store.commit_began(publish_with_output(store))
+    damage(files, CheckpointId(3), "metadata.json")
+    assert restored_up_to(running(files), on_damaged="fallback") == (2, 3)
+    path = f"{files.root}/job/chk-1"
+    decision = choose_start(path, store.facts(path, all_sinks_idempotent=False, on_damaged="fallback"))
+    assert isinstance(decision, Resume) and decision.warning
+    gone_back = JobStore(files, "job")
+    gone_back.acquire_attempt(decision)
+    assert restored_up_to(gone_back) == (1, 3)
+    assert restored_up_to(running(files)) == (1, 3)
+
+
+def test_output_of_a_restored_path_is_known_to_be_visible_when_the_user_goes_back_behind_it(
+    files: FileStorage, tmp_path: Path
+) -> None:
+    store = running(files)
+    store.commit_began(publish_with_output(store))
+    publish_with_output(store)  # and nobody is told
+    newer, older = f"{files.root}/job/chk-2", f"{files.root}/job/chk-1"
+    restoring = JobStore(files, "job")
+    restoring.acquire_attempt(start(files, newer))  # type: ignore[arg-type]
+    assert restored_up_to(restoring) == (2, 2)
+    decision = choose_start(older, restoring.facts(older, all_sinks_idempotent=False, on_damaged="fallback"))
+    gone_back = JobStore(files, "job")
+    gone_back.acquire_attempt(decision)  # type: ignore[arg-type]
+    assert restored_up_to(gone_back) == (1, 2)
+
+
+def test_the_id_of_a_path_of_another_job_says_nothing_about_what_is_visible_here(
+    files: FileStorage, tmp_path: Path
+) -> None:
+    place = FileStorage(str(tmp_path / "elsewhere"))
+    other = JobStore(place, "other")
+    record = other.acquire_attempt()
+    other.publish(with_one_table(place, "other/chk-900", 900, record.incarnation, 1, job="other"))
+    store = JobStore(files, "job")
+    store.acquire_attempt(start(files, f"{place.root}/other/chk-900"))  # type: ignore[arg-type]
+    assert restored_up_to(store) == (900, 0)
+
+
+# --- all checkpoints gone ---------------------------------------------------------------------------------------------
+
+
+def delete_checkpoints_and_commits(storage: CheckpointStorage) -> None:
+    names = [*storage.list("job/chk-"), *storage.list("job/commits/")]
+    assert names
+    storage.delete(names)
+
+
+def test_a_job_all_of_whose_checkpoints_are_gone_does_not_start_over_unless_told_to(storage: CheckpointStorage) -> None:
+    publish_next(running(storage))
+    delete_checkpoints_and_commits(storage)
+    for restore in ("auto", "latest"):
+        refused = start(storage, restore)
+        assert isinstance(refused, RefuseStart)
+        assert "has completed checkpoints" in refused.reason and "none is left" in refused.reason
+        assert "restore='auto'" not in refused.reason
+    assert isinstance(start(storage, "fresh"), StartFresh)
+    JobStore(storage, "job").acquire_attempt(StartFresh("asked for"))
+    assert isinstance(start(storage), StartFresh), "the new incarnation has completed none"
+
+
+def test_that_checkpoints_were_completed_is_handed_on_from_attempt_to_attempt(storage: CheckpointStorage) -> None:
+    publish_next(running(storage))
+    running(storage)
+    delete_checkpoints_and_commits(storage)
+    again = running(storage)
+    assert isinstance(again.find_restorable(all_sinks_idempotent=True, on_damaged="fallback"), RefuseRestore)
+    assert isinstance(start(storage), RefuseStart)
+
+
+def test_a_run_that_reserved_ids_and_completed_nothing_starts_over(storage: CheckpointStorage) -> None:
+    for _ in range(2):
+        store = running(storage)
+        store.reserve_id()
+        assert isinstance(start(storage), StartFresh)
+        assert find(store) == NothingToRestore()
+
+
+def test_a_note_of_completion_that_cannot_be_written_now_is_written_with_the_next_checkpoint(
+    files: FileStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create, refused = FileStorage.create, ["job/attempts/00000001.completed.json"]
+
+    def once_full(storage: FileStorage, name: str, content: bytes) -> bool:
+        if name in refused:
+            refused.remove(name)
+            raise StorageError("disk full")
+        return create(storage, name, content)
+
+    monkeypatch.setattr(FileStorage, "create", once_full)
+    store = running(files)
+    for _ in range(2):
+        assert isinstance(publish_next(store)[1], Published)
+    assert refused == []
+    delete_checkpoints_and_commits(files)
+    assert isinstance(start(files), RefuseStart)
+
+
+def test_notes_of_completion_are_cleaned_away_with_their_attempts(storage: CheckpointStorage) -> None:
+    for _ in range(40):
+        publish_next(running(storage))
+    attempts = JobLayout("job").attempts
+    assert len([name for name in storage.list(attempts) if name.endswith(".completed.json")]) < 40

@@ -109,3 +109,24 @@ def test_reservations_alone_are_no_start_for_a_job_with_state() -> None:
     reserved = replace(CRASHED, completed=(), has_reservations=True, ran_at_most_once=True)
     assert isinstance(choose_start("auto", reserved), RefuseStart)
     assert choose_start("auto", replace(reserved, at_most_once=True)) == ContinueReserved()
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"incarnation": None, "lost_its_record": True},
+        {"commit": CommitBegun(TWO)},
+        {"completed_any": True},
+    ],
+)
+def test_latest_does_not_advise_to_start_over_where_that_is_refused(facts: dict[str, object]) -> None:
+    gone = replace(CRASHED, completed=(), **facts)  # type: ignore[arg-type]
+    automatic, latest = choose_start("auto", gone), choose_start("latest", gone)
+    assert isinstance(automatic, RefuseStart) and isinstance(latest, RefuseStart)
+    assert latest.reason == f"restore='latest': {automatic.reason}"
+    assert "restore='auto'" not in latest.reason and "restore='fresh'" in latest.reason
+
+
+@pytest.mark.parametrize("end", [RunEnd.FINISHED, RunEnd.DELETED])
+def test_a_run_that_left_no_checkpoint_on_purpose_starts_over(end: RunEnd) -> None:
+    assert isinstance(choose_start("auto", replace(CRASHED, completed=(), completed_any=True, end=end)), StartFresh)

@@ -25,7 +25,14 @@ SCHEMA = pa.schema([("n", pa.int64()), ("word", pa.string())])
 
 def context(attempt: int = 1, subtask: int = 0, parallelism: int = 1, **more: Any) -> SinkContext:
     return SinkContext(
-        "job", more.get("uid", "out"), subtask, parallelism, attempt, "inc-1", more.get("schema", SCHEMA)
+        "job",
+        more.get("uid", "out"),
+        subtask,
+        parallelism,
+        attempt,
+        "inc-1",
+        more.get("schema", SCHEMA),
+        visible_up_to=more.get("visible_up_to"),
     )
 
 
@@ -194,6 +201,42 @@ def test_a_storage_put_back_from_a_copy_is_refused_when_output_was_committed_sin
     with pytest.raises(CommitLost, match="is there already"):
         restarted.commit(again)
     assert sorted(row["n"] for row in read_all(parquet_files(tmp_path / "out"))) == [1, 2], "nothing was replaced"
+
+
+def committed(sink: FileSink, attempt: int, checkpoint: int, manifest: int | None = None) -> Any:
+    """A row that became visible, and is listed by the checkpoint ``manifest``."""
+    committable = prepared(sink, context(attempt=attempt), checkpoint, [{"n": checkpoint, "word": "a"}])
+    sink.commit(committable)
+    sink.committed_everywhere(manifest or checkpoint, [committable])
+    return committable
+
+
+@pytest.mark.parametrize("partition_by", [None, "word"])
+def test_output_that_the_storage_knows_nothing_of_is_refused_though_no_later_attempt_wrote_it(
+    tmp_path: Path, partition_by: str | None
+) -> None:
+    """A copy of the storage, taken and put back within one attempt: numbers of attempts go on as if nothing had happened."""
+    sink = parquet_sink(tmp_path / "out", partition_by)
+    known = committed(sink, attempt=1, checkpoint=1)
+    committed(sink, attempt=1, checkpoint=2)
+    for subtask, parallelism in ((0, 1), (2, 3)):
+        restarted = parquet_sink(tmp_path / "out", partition_by)
+        restarted.open(context(attempt=2, subtask=subtask, parallelism=parallelism, visible_up_to=1))
+        with pytest.raises(RestoreError, match=r"was committed with checkpoint 2, which the checkpoint storage knows"):
+            restarted.recover([known])
+    for others in ({"visible_up_to": 2}, {}, {"visible_up_to": 1, "uid": "other"}):
+        goes_on = parquet_sink(tmp_path / "out", partition_by)
+        goes_on.open(context(attempt=2, **others))
+        goes_on.recover([known])
+
+
+def test_output_that_a_later_checkpoint_only_carried_is_no_output_of_that_one(tmp_path: Path) -> None:
+    """Checkpoint 3 was restored and told the sink of what checkpoint 2 had prepared; then it is damaged, and 2 restored."""
+    sink = parquet_sink(tmp_path / "out")
+    committed(sink, attempt=1, checkpoint=2, manifest=3)
+    restarted = parquet_sink(tmp_path / "out")
+    restarted.open(context(attempt=3, visible_up_to=2))
+    restarted.recover([])
 
 
 def test_after_rescaling_no_subtask_removes_what_a_checkpoint_lists_for_another(tmp_path: Path) -> None:

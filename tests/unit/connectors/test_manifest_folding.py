@@ -14,9 +14,15 @@ import pytest
 from cutwater.connectors import manifest, manifest_folding
 from cutwater.connectors.disk import Disk
 from cutwater.connectors.file_sink import parquet_sink
-from cutwater.connectors.manifest import committed_files, last_committed, manifests_of, was_committed
+from cutwater.connectors.manifest import (
+    committed_behind,
+    committed_files,
+    last_committed,
+    manifests_of,
+    was_committed,
+)
 from cutwater.connectors.manifest_folding import ManifestFolding
-from cutwater.connectors.staging import Staging
+from cutwater.connectors.staging import Staging, checkpoint_of
 from cutwater.errors import RestoreError
 from tests.unit.checkpoint.crashing import fork
 from tests.unit.connectors.file_job import DyingDisk
@@ -31,6 +37,10 @@ class QuickDisk(Disk):
     def sync_folder(self, path: Path) -> None: ...
 
 
+def part(checkpoint: int, uid: str = "out") -> str:
+    return f"part-{uid}-{checkpoint:010d}-00000-0000"
+
+
 class Sink:
     """One that commits a file with every checkpoint."""
 
@@ -41,7 +51,7 @@ class Sink:
         self.folding = ManifestFolding()
 
     def committable(self, checkpoint: int) -> Any:
-        files = [{"final": f"part-{self.uid}-{checkpoint}", "staged": "gone", "rows": 1}]
+        files = [{"final": part(checkpoint, self.uid), "staged": "gone", "rows": 1}]
         return {
             "incarnation": "inc", "uid": self.uid, "checkpoint": checkpoint, "attempt": self.attempt,
             "subtask": 0, "target": str(self.staging.target), "files": files,
@@ -55,8 +65,8 @@ class Sink:
 
     def listed(self) -> list[int]:
         """The checkpoints whose file is listed, of this sink."""
-        names = [Path(path).name.rsplit("-", 1) for path in committed_files(self.staging.target)]
-        return sorted(int(checkpoint) for name, checkpoint in names if name == f"part-{self.uid}")
+        names = [Path(path).name.rsplit("-", 3) for path in committed_files(self.staging.target)]
+        return sorted(int(checkpoint) for name, checkpoint, *_ in names if name == f"part-{self.uid}")
 
     def files(self) -> list[Path]:
         return sorted(self.staging.manifests.iterdir())
@@ -124,7 +134,7 @@ def test_a_killed_fold_leaves_everything_listed_and_is_done_again(sink: Sink, th
             assert committed[:begin] == list(range(begin)), f"step {die_at}"
             assert last_committed(sink.staging, "inc", "out") == (committed[-1], 1), f"step {die_at}"
             for each in committed:
-                assert was_committed(sink.staging, sink.committable(each), f"part-out-{each}"), f"step {die_at}"
+                assert was_committed(sink.staging, sink.committable(each), part(each)), f"step {die_at}"
             Sink(sink.staging.target, attempt=2).commit(range(begin, begin + 30))
             assert sink.listed() == list(range(begin + 30)), f"step {die_at}"
             assert len(sink.files()) < 20
@@ -151,7 +161,7 @@ def test_a_checkpoint_that_is_confirmed_again_after_it_was_folded_stays_listed_w
 ) -> None:
     sink.commit(range(10))
     again = sink.committable(2)
-    again["files"] = [{"final": "part-out-77"}]
+    again["files"] = [{"final": part(77)}]
     manifest.write_manifest(QuickDisk(), sink.staging, 2, [again])
     sink.commit(range(10, 30))
     assert sink.listed() == [*range(30), 77]
@@ -182,9 +192,7 @@ def test_a_listing_that_missed_what_was_folded_meanwhile_is_made_up_for(sink: Si
     for first in listings:
         shown = iter([first])
         contents = manifest._contents(lambda: next(shown, sink.files()))  # noqa: B023  # used up before the next turn
-        assert sorted({name for content in contents for name in content["files"]})[:3] == [
-            "part-out-0", "part-out-1", "part-out-2",
-        ]  # fmt: skip
+        assert sorted({name for content in contents for name in content["files"]})[:3] == [part(0), part(1), part(2)]
 
 
 def test_a_reader_never_misses_what_was_committed_before_it_looked(sink: Sink, three_at_once: None) -> None:
@@ -230,3 +238,15 @@ def test_a_storage_put_back_from_a_copy_is_refused_when_what_was_committed_since
     sink.open(ctx)
     with pytest.raises(RestoreError, match="checkpoint 19 was committed by attempt 7"):
         sink.recover([])
+
+
+def test_what_was_committed_behind_a_checkpoint_is_found_whether_or_not_it_is_folded(
+    sink: Sink, three_at_once: None
+) -> None:
+    sink.commit(range(1, 21))
+    assert any(each.level for each in manifests_of(sink.staging, "inc", "out"))
+    for checkpoint in range(20):
+        found = committed_behind(sink.staging, "inc", "out", checkpoint)
+        assert found is not None and checkpoint_of(found) > checkpoint
+    assert committed_behind(sink.staging, "inc", "out", 20) is None
+    assert committed_behind(sink.staging, "another", "out", 1) is None

@@ -24,7 +24,7 @@ import cutwater as cw
 from cutwater.checkpoint.file_storage import FileStorage
 from cutwater.checkpoint.job_lock import JobLock
 from cutwater.checkpoint.job_store import JobStore
-from cutwater.checkpoint.start import RunEnd
+from cutwater.checkpoint.start import RunEnd, StartFresh
 from cutwater.checkpoint.statistics import CheckpointHistory
 from cutwater.control.messages import Hello
 from cutwater.errors import ConfigError, RestoreError, StorageInUse
@@ -122,6 +122,39 @@ def test_a_start_that_is_canceled_before_its_first_attempt_leaves_the_end_of_the
     running.run()
     facts = JobStore(FileStorage(str(tmp_path)), "mine").facts("auto", all_sinks_idempotent=False, on_damaged="fail")
     assert facts.end is RunEnd.FINISHED
+
+
+def starting_over(folder: Path, restore: str) -> list[str]:
+    running = runner(folder, define(folder, "mine", "counts"), restore)
+    running.cancel()
+    running.run()
+    return [line for line in running._state.log.lines() if line.startswith("starting over")]
+
+
+def test_a_known_job_that_starts_over_without_being_asked_to_says_why(tmp_path: Path) -> None:
+    assert starting_over(tmp_path, "auto") == []
+    JobStore(FileStorage(str(tmp_path)), "mine").acquire_attempt()
+    assert starting_over(tmp_path, "auto") == ["starting over: the last run completed no checkpoint"]
+    run_to_the_end(tmp_path, define(tmp_path, "mine", "counts"))
+    assert starting_over(tmp_path, "auto") == []
+    store = JobStore(FileStorage(str(tmp_path)), "mine")
+    store.acquire_attempt()
+    store.mark_ended(RunEnd.FINISHED)
+    assert starting_over(tmp_path, "auto") == ["starting over: the last run finished by itself"]
+    assert starting_over(tmp_path, "fresh") == []
+
+
+def test_a_restart_before_the_first_checkpoint_says_that_it_starts_over_but_a_wait_for_slots_does_not(
+    tmp_path: Path,
+) -> None:
+    running = runner(tmp_path, define(tmp_path, "mine", "counts"), "auto")
+    for status, told in (("created", 0), ("waiting", 0), ("restarting", 1)):
+        running._state.set_status(status)
+        running._begin(StartFresh("the first") if status == "created" else None)
+        said = [line for line in running._state.log.lines() if line.startswith("starting over")]
+        assert said == ["starting over: no checkpoint was completed yet"] * told
+    running.cancel()
+    running.run()
 
 
 @pytest.fixture
