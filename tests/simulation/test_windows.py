@@ -187,6 +187,29 @@ def test_records_do_not_wait_for_company_however_many_the_source_was_asked_for(r
     assert [row.n for row in got] == [rows, 1]
 
 
+@pytest.mark.parametrize("parallelism", [1, 2])
+@pytest.mark.parametrize("rows", [1, 3, 5, 40])
+def test_records_that_came_over_an_exchange_do_not_wait_for_company_either(rows: int, parallelism: int) -> None:
+    def pipeline(env: cw.Environment) -> None:
+        words = env.read(cw.from_rows([], "word string"), uid="in").rebalance().filter("word != ''").uid("whole")
+        words.key_by("word").window(cw.tumbling("5s"), time="processing").agg(n=cw.count()).uid("w").collect("out")
+
+    got = run(pipeline, {"in": script(["a"] * rows, ADVANCE("6s"), ["a"])}, parallelism=parallelism)["out"]
+    assert [row.n for row in got] == [rows, 1]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 7, 100])
+def test_at_most_once_records_do_not_wait_for_company_either(rows: int) -> None:
+    def pipeline(env: cw.Environment) -> None:
+        words = env.read(cw.from_rows([], "word string"), uid="in")
+        words.key_by("word").window(cw.tumbling("5s"), time="processing").agg(n=cw.count()).uid("w").collect("out")
+
+    checkpointing = cw.Checkpointing("1h", storage="memory", mode="at_most_once")
+    env = cw.Environment(parallelism=1, checkpointing=checkpointing)
+    got = run(pipeline, {"in": script(["a"] * rows, ADVANCE("6s"), ["a"])}, environment=env)["out"]
+    assert [row.n for row in got] == [rows, 1]
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [

@@ -57,6 +57,15 @@ class TableWriter:
     ) -> tuple[StoredTable, tuple[bytes, ...]]:
         """``base``: the same state in the confirmed checkpoint that this one may build on. Beside the table come the
         attachments that carry its new files, if no storage does."""
+        try:
+            stored = self._stored(checkpoint, uid, table, base)
+        except BaseException:
+            # Files of a table that could not be stored whole: the next acknowledgement would carry them.
+            self._attachments.take()
+            raise
+        return stored, self._attachments.take()
+
+    def _stored(self, checkpoint: CheckpointId, uid: str, table: FrozenTable, base: StoredTable | None) -> StoredTable:
         if isinstance(table, StoresItself):
             usable = base if base is not None and base.is_shared else None
             stored = table.store(SharedPlace(self, checkpoint, uid, table.name, usable))
@@ -67,7 +76,7 @@ class TableWriter:
         # Files of RocksDB hold other states too.
         if self.limit is not None and stored.form is not Form.ROCKSDB and stored.size > self.limit:
             raise too_large(table.name, self.limit)
-        return stored, self._attachments.take()
+        return stored
 
     @contextmanager
     def open_shared(

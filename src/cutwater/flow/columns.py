@@ -137,6 +137,32 @@ def words_of(array: Array, *, normalise: bool = True) -> Words:
     return raw.view(np.dtype(f"{'i' if signed else 'u'}{width}")).astype(np.int64)
 
 
+def shown_keys(array: Array) -> Array:
+    """A key column as results show it: of floats that are the same key one, 0.0 for -0.0, and one NaN."""
+    match array:
+        case pa.StructArray() if _has_floats(array.type):
+            shown = [shown_keys(array.field(i)) for i in range(array.type.num_fields)]
+            mask = array.is_null() if array.null_count else None
+            return pa.StructArray.from_arrays(shown, fields=list(array.type), mask=mask)
+        case pa.DictionaryArray() if pa.types.is_floating(array.dictionary.type):
+            return pa.DictionaryArray.from_arrays(
+                array.indices, shown_keys(array.dictionary), ordered=array.type.ordered
+            )
+        case _ if pa.types.is_floating(array.type):
+            valid = valid_of(array)
+            return array_of_words(words_of(array), array.type, valid.view(np.bool_) if len(valid) else None)
+        case _:
+            return array
+
+
+def _has_floats(data_type: pa.DataType) -> bool:
+    if isinstance(data_type, pa.DictionaryType):
+        return _has_floats(data_type.value_type)
+    if isinstance(data_type, pa.StructType):
+        return any(_has_floats(field.type) for field in data_type)
+    return pa.types.is_floating(data_type)
+
+
 def array_of_words(words: Words, data_type: pa.DataType, valid: npt.NDArray[np.bool_] | None = None) -> Array:
     """The inverse of ``words_of``. The array may share the memory of ``words``, which nobody writes to any more."""
     t = pa.types

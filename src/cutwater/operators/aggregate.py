@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from cutwater.aggregates import AggregateSpec
 from cutwater.errors import PlanError
+from cutwater.flow.columns import shown_keys
 from cutwater.operators.accumulators import AccumulatorPlan, plan_aggregates, plan_partials
 from cutwater.operators.keyed_state import KeyedStateOperator
 from cutwater.operators.operator import Collector, OperatorContext
@@ -52,5 +53,5 @@ class Aggregate(KeyedStateOperator):
         self._table.update(touched, self._plan.merges(batch) if self._partial else self._plan.updates(batch))
         if len(touched.first) < batch.num_rows:
             keys = keys.take(touched.first)
-        out.emit(self._plan.output(keys.columns, self._table.read(touched.unique)))
+        out.emit(self._plan.output([*map(shown_keys, keys.columns)], self._table.read(touched.unique)))
         self.store.tend()

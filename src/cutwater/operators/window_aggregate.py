@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cutwater.aggregates import AggregateSpec
+from cutwater.flow.columns import shown_keys
 from cutwater.flow.event_time import EventTime, Times
 from cutwater.flow.partitioning import by_number
 from cutwater.flow.watermarks import MAX_WATERMARK, Milliseconds
@@ -136,7 +137,7 @@ class WindowAggregate(KeyedStateOperator):
     def _told(self, partial: pa.RecordBatch, end: Milliseconds, *, early: bool) -> pa.RecordBatch:
         """The rows of one window as the user sees them."""
         width = len(self._keys)
-        keys = [column.cast(field.type) for column, field in zip(partial.columns, self._key_schema)]  # noqa: B905 (the first ones)
+        keys = [shown_keys(column).cast(field.type) for column, field in zip(partial.columns, self._key_schema)]  # noqa: B905 (the first ones)
         results = self._plan.results_of(partial.columns[width:])
         mark = early if self._every is not None else None
         window = of_window(end - self._windows.size, end, partial.num_rows, mark)

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from cutwater.aggregates import AggregateKind, AggregateSpec, Aggregation, described, needs_values
 from cutwater.flow.arrow import Array
+from cutwater.flow.columns import shown_keys
 from cutwater.flow.event_time import EventTime
 from cutwater.flow.watermarks import Milliseconds
 from cutwater.operators.accumulators import plan_aggregates
@@ -72,7 +73,7 @@ class WindowExpressions(WindowRows):
         if self._plan.accumulators:
             results = self._plan.results_of(self._accumulated(part.rows, groups))
             found |= zip((result.name for result in self._plan.results), results, strict=True)
-        keys = part.first.select(list(self._keys)).columns
+        keys = map(shown_keys, part.first.select(list(self._keys)).columns)
         return pa.RecordBatch.from_arrays([*keys, *(found[name] for name in self._results)], schema=self._plain)
 
     def _accumulated(self, rows: pa.RecordBatch, groups: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> list[Array]:

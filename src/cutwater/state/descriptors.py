@@ -31,7 +31,7 @@ from cutwater.state.handles import (
     ValueHandle,
 )
 from cutwater.state.key_scope import KeyScope
-from cutwater.state.place import Place
+from cutwater.state.place import KeyPlace, Place
 
 RenewedOn = Literal["write", "read"]
 
@@ -123,7 +123,7 @@ class MapState(StateDescriptor):
     def bind(self, name: str, store: KeyedStateStore, uid: str, keys: pa.Schema, scope: KeyScope) -> Handle:
         table = store.rows(name, keys, self.stored_type)
         handle = MapHandle(table, scope, Place(uid, repr(name), self.type), self.type, **self._expiry())
-        handle.key_place = Place(uid, f"{name!r}, the type of its keys,", self.key_type)
+        handle.key_place = KeyPlace(uid, repr(name), self.key_type)
         handle.plain_keys = pa.types.is_integer(self.key_type) or pa.types.is_string(self.key_type)
         return handle
 

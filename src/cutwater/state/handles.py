@@ -10,7 +10,7 @@ import pyarrow as pa
 from cutwater.errors import DataError
 from cutwater.flow.watermarks import Milliseconds
 from cutwater.state.key_scope import KeyScope
-from cutwater.state.place import Place
+from cutwater.state.place import KeyPlace, Place
 from cutwater.state.tables import RowTable
 from cutwater.state.value_types import handing_out, several_values
 
@@ -256,7 +256,7 @@ class MapHandle(Handle):
     """``[]``, ``get``, ``in``, ``items``, ``keys``, ``values``, iteration, ``len``, ``del``, ``clear``."""
 
     __slots__ = ("key_place", "plain_keys")
-    key_place: Place
+    key_place: KeyPlace
     plain_keys: bool
     """Whether a key that equals a kept one is found as it is."""
 

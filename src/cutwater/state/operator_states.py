@@ -14,7 +14,7 @@ from cutwater.errors import ConfigError, DataError, RestoreError, SchemaError
 from cutwater.schema import TypeLike, arrow_type
 from cutwater.state.declared import StateDeclaration, declared
 from cutwater.state.json_values import from_json, to_json
-from cutwater.state.place import Place
+from cutwater.state.place import KeyPlace, Place
 from cutwater.state.value_types import handing_out, several_values
 
 Json = Any
@@ -79,7 +79,7 @@ class BroadcastState(OperatorStateDescriptor):
             raise ConfigError(f"BroadcastState({key_type!r}, ...): a list or a map cannot be a key.")
 
     def bind(self, name: str, uid: str) -> "OperatorHandle":
-        keys = Place(uid, f"{name!r}, the type of its keys,", self.key_type)
+        keys = KeyPlace(uid, repr(name), self.key_type)
         return BroadcastHandle(Place(uid, repr(name), self.type), self.type, keys, self.key_type)
 
 
@@ -130,7 +130,7 @@ class ListOperatorHandle(OperatorHandle, Sequence[Any]):
 
 
 class BroadcastHandle(OperatorHandle, MutableMapping[Any, Any]):
-    def __init__(self, place: Place, data_type: pa.DataType, keys: Place, key_type: pa.DataType) -> None:
+    def __init__(self, place: Place, data_type: pa.DataType, keys: KeyPlace, key_type: pa.DataType) -> None:
         self._place, self._type, self._keys, self._key_type = place, data_type, keys, key_type
         self._copy_out = handing_out(data_type)
         self._values: dict[Any, Any] = {}

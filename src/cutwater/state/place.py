@@ -4,6 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cutwater.dict_keys import as_key
 from cutwater.errors import DataError
 from cutwater.exact_arrays import MISFITS
 from cutwater.plain_values import plain_value
@@ -35,3 +36,17 @@ class Place:
             raise DataError(
                 f"{self._where} is {self._type}, which cannot hold {shortened(value)} ({type(value).__name__}): {error}"
             ) from None
+
+
+class KeyPlace(Place):
+    """Of the keys of a map that is a state."""
+
+    __slots__ = ("_as_key",)
+
+    def __init__(self, uid: str, state: str, data_type: pa.DataType) -> None:
+        super().__init__(uid, f"{state}, the type of its keys,", data_type)
+        self._as_key = as_key(data_type)
+
+    def admitted(self, value: Any) -> Any:
+        key = super().admitted(value)
+        return key if self._as_key is None else self._as_key(key)

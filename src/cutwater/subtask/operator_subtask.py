@@ -186,6 +186,9 @@ class OperatorSubtask(Subtask):
         item = self.intake.take()
         match item:
             case None:
+                if not self._ended:
+                    # Nothing is near that it could be combined with: who rests sends what is let go.
+                    self._chain.let_go()
                 return False
             case CutMark():
                 yield from self._cut(item)

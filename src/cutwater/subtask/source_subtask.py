@@ -126,10 +126,14 @@ class SourceSubtask(Subtask):
             return False
         yield from self._pass_on(batch)
         if batch.main is None or batch.main.num_rows < asked:
-            # The source gave all it had: no more will come soon to be combined with, or to fill the payload.
-            self._chain.let_go()
-            yield Emit(tuple(self._outputs.flush(self._clock.monotonic())), urgent=True)
+            # The source gave all it had.
+            yield from self._send_all()
         return True
+
+    def _send_all(self) -> Iterator[Step]:
+        """No more will come soon to be combined with, or to fill the payload."""
+        self._chain.let_go()
+        yield Emit(tuple(self._outputs.flush(self._clock.monotonic())), urgent=True)
 
     def _work_reserved(self) -> Steps:
         """At most once: rows are emitted only when a restart is sure to go on behind them."""
@@ -139,6 +143,8 @@ class SourceSubtask(Subtask):
             if not self._reserved:
                 if self._input.exhausted:
                     yield from self._end(drain=True)
+                else:
+                    self._chain.let_go()
                 return self._ended
             self._reservation += 1
             self._send(ReservePositions(self._reservation, {"uid": self._uid, "splits": self._input.positions()}))
@@ -149,6 +155,9 @@ class SourceSubtask(Subtask):
         for batch in batches:
             yield from self._pass_on(batch)
         self._tell_splits()
+        if len(batches) < RESERVED_BATCHES:
+            # The source gave all it had.
+            yield from self._send_all()
         return True
 
     def _tell_splits(self) -> None:

@@ -332,3 +332,33 @@ def test_a_local_file_is_copied_and_fetched_under_its_own_name(storage: Checkpoi
     storage.put(file.file, b"y")
     with pytest.raises(DamagedCheckpoint, match="checksum"):
         restored.fetch(file, str(tmp_path / "back"))
+
+
+def test_files_of_a_table_that_was_declined_do_not_travel_with_the_next_one(tmp_path: Path) -> None:
+    (tmp_path / "there").write_bytes(b"x" * 1000)
+
+    class Copied(Frozen):
+        """One file is copied before another is found missing."""
+
+        def store(self, place: FilePlace) -> StoredTable:
+            files = tuple(place.copy(name, str(tmp_path / name)) for name in ("there", "missing"))
+            return StoredTable("n", files, 1, 0, 127, Form.ROCKSDB)
+
+    writer = TableWriter(None, JobLayout("job").files_of(SubtaskId("v", 0), Attempt(1)), limit=1 << 20)
+    with pytest.raises(FileNotFoundError):
+        writer.write(CheckpointId(1), "u", Copied("n", SCHEMA, []), None)
+    table, attachments = writer.write(CheckpointId(2), "u", keyed([1]), None)
+    assert set(attachments_by_checksum(attachments)) == {only(table).checksum}
+
+
+def test_changes_that_make_a_state_too_large_do_not_travel_with_the_next_one() -> None:
+    """The file of changes is small enough, what it is one of is not."""
+    files = JobLayout("job").files_of(SubtaskId("v", 0), Attempt(1))
+    base, (first,) = TableWriter(None, files, limit=1 << 20).write(
+        CheckpointId(1), "u", Increment("n", SCHEMA, keyed([1])._batches), None
+    )
+    writer = TableWriter(None, files, limit=len(first) + 1)
+    with pytest.raises(StorageError, match="is larger than"):
+        writer.write(CheckpointId(2), "u", Increment("n", SCHEMA, keyed([2])._batches), base)
+    table, attachments = writer.write(CheckpointId(3), "u", keyed([1]), None)
+    assert set(attachments_by_checksum(attachments)) == {only(table).checksum}
