@@ -19,20 +19,13 @@ import pyarrow as pa
 from cutwater.connectors.disk import Disk
 from cutwater.connectors.file_formats import CsvFormat, FileFormat, FileWriter, JsonFormat, ParquetFormat
 from cutwater.connectors.input_files import LONGEST_NAME_BYTES, local_path, refuse_too_long
-from cutwater.connectors.manifest import committed_behind, last_committed, was_committed, write_manifest
+from cutwater.connectors.manifest import was_committed, write_manifest
 from cutwater.connectors.manifest_folding import ManifestFolding
 from cutwater.connectors.partitions import split_by
 from cutwater.connectors.sink import Json, SinkContext, TwoPhaseCommitSink
-from cutwater.connectors.staging import (
-    Stage,
-    Staging,
-    abandoned,
-    checkpoint_of,
-    final_name,
-    of_another_run,
-    staged_name,
-)
-from cutwater.errors import CommitLost, ConfigError, CutwaterError, RestoreError
+from cutwater.connectors.staging import Stage, Staging, abandoned, final_name, staged_name
+from cutwater.connectors.storage_of_the_past import refuse_storage_of_the_past
+from cutwater.errors import CommitLost, ConfigError, CutwaterError
 from cutwater.schema import require_columns
 
 MOST_OPEN_FILES = 64
@@ -133,7 +126,7 @@ class FileSink(TwoPhaseCommitSink):
         self._disk.create_folder(self._folder)
 
     def recover(self, committables: Sequence[Json]) -> None:
-        self._refuse_another_run()
+        refuse_storage_of_the_past(self._staging, self._ctx, self._name, partitioned=bool(self._partition_by))
         listed = self._staged_by(committables)
         stagings = {self._staging, *(_recorded(committable) for committable in committables)}
         for staging in sorted(stagings, key=lambda each: each.target):
@@ -300,29 +293,6 @@ class FileSink(TwoPhaseCommitSink):
         return ConfigError(
             f"{self._name}: {problem}; files go to {self._staging.target} and are staged beside it in "
             f"{self._staging.root}, so both must be writable"
-        )
-
-    def _refuse_another_run(self) -> None:
-        """A storage that went back in time, as a copy that was put back, counts attempts and checkpoints a second time."""
-        ctx = self._ctx
-        last = last_committed(self._staging, ctx.incarnation, ctx.uid)
-        if last is not None and last[1] >= ctx.attempt:
-            raise RestoreError(self._out_of_step(f"checkpoint {last[0]} was committed by attempt {last[1]}"))
-        if ctx.visible_up_to is not None:
-            later = committed_behind(self._staging, ctx.incarnation, ctx.uid, ctx.visible_up_to)
-            if later is not None:
-                raise RestoreError(self._out_of_step(f"{later} was committed with checkpoint {checkpoint_of(later)}"))
-        for path, name in self._staging.staged(ctx.incarnation, ctx.uid):
-            if of_another_run(ctx, name):
-                raise RestoreError(self._out_of_step(f"{path} was written by attempt {name.attempt}"))
-
-    def _out_of_step(self, found: str) -> str:
-        ctx = self._ctx
-        return (
-            f"{self._name}: {ctx.uid}, subtask {ctx.subtask}, attempt {ctx.attempt}: {found}, which the checkpoint storage "
-            f"knows nothing of. Was a copy of the storage put back, or a part of it deleted, or does another driver run on a "
-            f"copy? Rows that are in {self._staging.target} already would be written again. Put {self._staging.target} and "
-            f"{self._staging.root} back to that moment too, or give the sink a new folder."
         )
 
     def _loss(self, staging: Staging, committable: Json, file: Json) -> str:

@@ -1,6 +1,7 @@
 """Where output files wait until their checkpoint completes: beside the target folder, never inside it."""
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -74,6 +75,16 @@ class Staging:
         """A uid may begin with another one: what follows in a name decides whose it is."""
         return f"{slug(incarnation)}-{slug(uid)}-"
 
+    def visible(self, incarnation: str, uid: str, *, partitioned: bool) -> Iterator[tuple[Path, int]]:
+        """Files that were renamed into the target and are there still, each with the checkpoint that it was prepared for."""
+        prefix = _final_prefix(incarnation, uid)
+        for folder, folders, names in os.walk(self.target):
+            if not partitioned:
+                folders.clear()
+            for name in names:
+                if name.startswith(prefix) and _FINAL_REST.fullmatch(name, len(prefix)):
+                    yield Path(folder, name), checkpoint_of(name)
+
     def staged(self, incarnation: str, uid: str) -> Iterator[tuple[Path, StagedName]]:
         """What lies there now, by any attempt."""
         folder = self.folder(incarnation, uid)
@@ -92,7 +103,15 @@ def staged_name(ctx: SinkContext, transaction: str, index: int, stage: Stage) ->
 
 def final_name(ctx: SinkContext, checkpoint: int, index: int, extension: str) -> str:
     """Never the same for two transactions: checkpoint ids do not repeat within an incarnation."""
-    return f"part-{slug(ctx.incarnation)}-{slug(ctx.uid)}-{checkpoint:010d}-{ctx.subtask:05d}-{index:04d}{extension}"
+    return f"{_final_prefix(ctx.incarnation, ctx.uid)}{checkpoint:010d}-{ctx.subtask:05d}-{index:04d}{extension}"
+
+
+def _final_prefix(incarnation: str, uid: str) -> str:
+    """A uid may begin with another one: what follows in a name decides whose it is."""
+    return f"part-{slug(incarnation)}-{slug(uid)}-"
+
+
+_FINAL_REST: Final = re.compile(r"\d{10,}-\d{5,}-\d{4,}\..+")
 
 
 def checkpoint_of(final: str) -> int:

@@ -230,6 +230,22 @@ def test_output_that_the_storage_knows_nothing_of_is_refused_though_no_later_att
         goes_on.recover([known])
 
 
+@pytest.mark.parametrize("partition_by", [None, "word"])
+def test_output_that_no_manifest_lists_yet_is_output_too(tmp_path: Path, partition_by: str | None) -> None:
+    """The job ended between the rename and the manifest; then its storage went back in time."""
+    sink = parquet_sink(tmp_path / "out", partition_by)
+    known = committed(sink, attempt=1, checkpoint=1)
+    sink.commit(prepared(sink, context(attempt=1), 2, [{"n": 2, "word": "a"}]))
+    restarted = parquet_sink(tmp_path / "out", partition_by)
+    restarted.open(context(attempt=2, visible_up_to=1))
+    with pytest.raises(RestoreError, match=r"was committed with checkpoint 2, which the checkpoint storage knows"):
+        restarted.recover([known])
+    for others in ({"visible_up_to": 2}, {}, {"visible_up_to": 1, "uid": "other"}):
+        goes_on = parquet_sink(tmp_path / "out", partition_by)
+        goes_on.open(context(attempt=2, **others))
+        goes_on.recover([known])
+
+
 def test_output_that_a_later_checkpoint_only_carried_is_no_output_of_that_one(tmp_path: Path) -> None:
     """Checkpoint 3 was restored and told the sink of what checkpoint 2 had prepared; then it is damaged, and 2 restored."""
     sink = parquet_sink(tmp_path / "out")
