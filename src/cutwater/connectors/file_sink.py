@@ -24,7 +24,7 @@ from cutwater.connectors.manifest_folding import ManifestFolding
 from cutwater.connectors.partitions import split_by
 from cutwater.connectors.sink import Json, SinkContext, TwoPhaseCommitSink
 from cutwater.connectors.staging import Stage, Staging, abandoned, final_name, staged_name
-from cutwater.connectors.storage_of_the_past import refuse_storage_of_the_past
+from cutwater.connectors.storage_of_the_past import out_of_step, refuse_storage_of_the_past
 from cutwater.errors import CommitLost, ConfigError, CutwaterError
 from cutwater.schema import require_columns
 
@@ -182,10 +182,10 @@ class FileSink(TwoPhaseCommitSink):
         for file in committable["files"]:
             staged, final = staging.root / file["staged"], staging.target / file["final"]
             if staged.exists():
-                if (
-                    committable["checkpoint"] > 0 and final.exists()
-                ):  # 0: without checkpoints, each attempt writes all rows
-                    raise CommitLost(self._out_of_step(f"{final} is there already"))
+                # 0: without checkpoints, each attempt writes all rows.
+                if committable["checkpoint"] > 0 and final.exists():
+                    found = f"{final} is there already"
+                    raise CommitLost(out_of_step(self._staging, self._ctx, self._name, found))
                 self._disk.create_folder(final.parent)
                 self._disk.rename(staged, final)
             elif not final.exists():

@@ -12,12 +12,16 @@ from cutwater.errors import RestoreError
 def refuse_storage_of_the_past(staging: Staging, ctx: SinkContext, name: str, *, partitioned: bool) -> None:
     """By a sink of files, before it commits what the storage tells it. ``name``: as the user calls the sink."""
     for found in _unknown_to_the_storage(staging, ctx, partitioned=partitioned):
-        raise RestoreError(
-            f"{name}: {ctx.uid}, subtask {ctx.subtask}, attempt {ctx.attempt}: {found}, which the checkpoint storage "
-            f"knows nothing of. Was a copy of the storage put back, or a part of it deleted, or does another driver run on a "
-            f"copy? Rows that are in {staging.target} already would be written again. Put {staging.target} and "
-            f"{staging.root} back to that moment too, or give the sink a new folder."
-        )
+        raise RestoreError(out_of_step(staging, ctx, name, found))
+
+
+def out_of_step(staging: Staging, ctx: SinkContext, name: str, found: str) -> str:
+    return (
+        f"{name}: {ctx.uid}, subtask {ctx.subtask}, attempt {ctx.attempt}: {found}, which the checkpoint storage "
+        f"knows nothing of. Was a copy of the storage put back, or a part of it deleted, or does another driver run on a "
+        f"copy? Rows that are in {staging.target} already would be written again. Put {staging.target} and "
+        f"{staging.root} back to that moment too, or give the sink a new folder."
+    )
 
 
 def _unknown_to_the_storage(staging: Staging, ctx: SinkContext, *, partitioned: bool) -> Iterator[str]:
