@@ -17,9 +17,8 @@ class StandardOutput:
         if self._goes_nowhere:
             return
         out = sys.stdout
-        if out is None or getattr(
-            out, "closed", False
-        ):  # ``>&-``, or a service without one: whoever started us wants none
+        # ``>&-``, or a service without one: whoever started us wants none.
+        if out is None or getattr(out, "closed", False):
             self._goes_nowhere = True
             self._log("there is no standard output: rows to be printed are dropped; the job goes on")
             return
