@@ -29,6 +29,9 @@ failed=()
 trap '[ -z "$folder" ] || [ ${#failed[@]} -gt 0 ] || rm -rf "$folder"' EXIT
 trap 'exit 130' INT # pytest ends as if it had only failed, and the second part would begin
 
+# A JVM that lives for seconds spends half of its work on compiling code well that it then hardly runs.
+export SPARK_SUBMIT_OPTS="${SPARK_SUBMIT_OPTS:-} -XX:TieredStopAtLevel=1" SPARK_LAUNCHER_OPTS=-XX:TieredStopAtLevel=1
+
 [ ${#plain[@]} -eq 0 ] || .venv/bin/pytest --numprocesses=logical --dist=worksteal "${plain[@]}" || failed+=("without Spark")
 # By file, in the order given: what is set up for a file is set up once, and the longest one begins first.
 [ ${#on_spark[@]} -eq 0 ] || .venv/bin/pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder "${on_spark[@]}" ||
