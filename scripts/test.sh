@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# Runs the named tests (folders, files, single ones) in two parts: those without Spark side by side on all cores, then the
-# others one after the other, as a Spark job wants the cores for itself. Both are run, and if one fails, so does the whole.
+# Runs the named tests (folders, files, single ones) in two parts: those without Spark on all cores, then those with Spark, two
+# files at a time: many of them wait for a paced source or a slow sink most of the time. Both parts are run, and if one fails, so
+# does the whole.
 #   scripts/test.sh path [path ...]
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-beside=() alone=()
+plain=() on_spark=()
 for path in "$@"; do
   case $path/ in
-    tests/unit/* | tests/simulation/*) beside+=("$path") ;;
-    *) alone+=("$path") ;;
+    tests/unit/* | tests/simulation/*) plain+=("$path") ;;
+    *) on_spark+=("$path") ;;
   esac
 done
 
@@ -28,10 +29,15 @@ failed=()
 trap '[ -z "$folder" ] || [ ${#failed[@]} -gt 0 ] || rm -rf "$folder"' EXIT
 trap 'exit 130' INT # pytest ends as if it had only failed, and the second part would begin
 
-[ ${#beside[@]} -eq 0 ] || .venv/bin/pytest --numprocesses=logical --dist=worksteal "${beside[@]}" || failed+=("side by side")
-[ ${#alone[@]} -eq 0 ] || .venv/bin/pytest "${alone[@]}" || failed+=("one after the other")
+# A JVM that lives for seconds spends half of its work on compiling code well that it then hardly runs.
+export SPARK_SUBMIT_OPTS="${SPARK_SUBMIT_OPTS:-} -XX:TieredStopAtLevel=1" SPARK_LAUNCHER_OPTS=-XX:TieredStopAtLevel=1
+
+[ ${#plain[@]} -eq 0 ] || .venv/bin/pytest --numprocesses=logical --dist=worksteal "${plain[@]}" || failed+=("without Spark")
+# By file, in the order given: what is set up for a file is set up once, and the longest one begins first.
+[ ${#on_spark[@]} -eq 0 ] || .venv/bin/pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder "${on_spark[@]}" ||
+  failed+=("on Spark")
 
 [ ${#failed[@]} -gt 0 ] || exit 0
-printf 'failed: tests that run %s\n' "${failed[@]}" >&2
+printf 'failed: tests %s\n' "${failed[@]}" >&2
 [ -z "$folder" ] || echo "what they wrote is in $folder" >&2
 exit 1

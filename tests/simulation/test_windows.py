@@ -645,21 +645,27 @@ IDLING = st.lists(
 )
 
 
+def told_of_sources_that_rest(
+    left: list[Any], right: list[Any], parallelism: int, seed: int, *, late_is_read: bool
+) -> dict[str, list[Any]]:
+    def pipeline(env: cw.Environment) -> None:
+        sides = [env.read(cw.from_rows([], EVENT), uid=uid).with_timestamps("ts", idle_after="10s") for uid in "lr"]
+        windowed = sides[0].union(sides[1]).key_by("k").window(cw.tumbling("10ms")).agg(n=cw.count())
+        windowed.uid("windows").collect("out")
+        if late_is_read:
+            windowed.side_output("late").collect("late")
+
+    inputs = {"l": script(*left), "r": script(*right)}
+    return run(pipeline, inputs, parallelism=parallelism, choose=random.Random(seed).randrange)
+
+
 @settings(max_examples=60)
 @given(left=IDLING, right=IDLING, parallelism=st.integers(1, 2), seed=st.integers(0, 2**32))
 def test_records_of_a_source_that_rested_are_counted_or_late_never_lost(
     left: list[Any], right: list[Any], parallelism: int, seed: int
 ) -> None:
     """Nobody waits for a source that rests: what it brings later may be late, and only who gathers can tell."""
-
-    def pipeline(env: cw.Environment) -> None:
-        sides = [env.read(cw.from_rows([], EVENT), uid=uid).with_timestamps("ts", idle_after="10s") for uid in "lr"]
-        windowed = sides[0].union(sides[1]).key_by("k").window(cw.tumbling("10ms")).agg(n=cw.count())
-        windowed.uid("windows").collect("out")
-        windowed.side_output("late").collect("late")
-
-    inputs = {"l": script(*left), "r": script(*right)}
-    result = run(pipeline, inputs, parallelism=parallelism, choose=random.Random(seed).randrange)
+    result = told_of_sources_that_rest(left, right, parallelism, seed, late_is_read=True)
     sent = sum(isinstance(step, tuple) for step in [*left, *right])
     assert sum(row.n for row in result["out"]) + len(result["late"]) == sent
 
@@ -670,14 +676,7 @@ def test_where_nobody_reads_late_records_a_window_is_told_once_with_those_that_w
     left: list[Any], right: list[Any], parallelism: int, seed: int
 ) -> None:
     """Those of a source that rested are combined all the same: who gathers them leaves out what is late."""
-
-    def pipeline(env: cw.Environment) -> None:
-        sides = [env.read(cw.from_rows([], EVENT), uid=uid).with_timestamps("ts", idle_after="10s") for uid in "lr"]
-        windowed = sides[0].union(sides[1]).key_by("k").window(cw.tumbling("10ms")).agg(n=cw.count())
-        windowed.uid("windows").collect("out")
-
-    inputs = {"l": script(*left), "r": script(*right)}
-    result = run(pipeline, inputs, parallelism=parallelism, choose=random.Random(seed).randrange)["out"]
+    result = told_of_sources_that_rest(left, right, parallelism, seed, late_is_read=False)["out"]
     found = {(row.k, millis(row.window_start), millis(row.window_end)): row.n for row in result}
     assert len(found) == len(result)
     records = by_hand([step for step in [*left, *right] if isinstance(step, tuple)], cw.tumbling("10ms"))

@@ -177,6 +177,9 @@ class Intake:
                 if was_full and not self._inbox.is_full:
                     self._stopped.let_all_go(Why.FLOODED)
                     self._changed.notify_all()
+            else:
+                # From here on the loop cuts there: the driver's call can overtake the mark no more.
+                self._transition(*self._barriers.cut_taken(item.checkpoint))
             return item
 
     def take_along(self, channels: frozenset[ChannelId], most_bytes: int) -> list[Row]:

@@ -2,8 +2,6 @@ import errno
 import os
 import pickle
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from cutwater.checkpoint.file_storage import FileStorage
 from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.storage import CheckpointStorage
 from cutwater.errors import StorageError, UncertainWrite
+from tests.small_disk import small_disk
 from tests.unit.checkpoint.crashing import crash_everywhere, fail_with, fork
 
 Say = Callable[[object], None]
@@ -207,39 +206,26 @@ def test_a_full_disk_is_named_and_nothing_is_left(files: FileStorage, step: str,
     assert everything_under(files.root) == [os.path.join(files.root, "job/other")]
 
 
-_FILL = """
-import sys
-from cutwater.checkpoint.file_storage import FileStorage
-from cutwater.errors import StorageError, UncertainWrite
-files = FileStorage(sys.argv[1])
-for write in (lambda: files.create("job/a", bytes(1 << 20)), lambda: files.put("job/a", bytes(1 << 20)), None):
-    try:
-        if write:
-            write()
-        else:
+def test_a_really_full_disk_stops_every_kind_of_write_and_keeps_no_rest(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "small", "256k") as disk:
+        files = FileStorage(str(disk / "root"))
+
+        def write_in_pieces() -> None:
             with files.open_write("job/a") as file:
                 for _ in range(64):
                     file.write(bytes(1 << 14))
-    except StorageError as error:
-        assert not isinstance(error, UncertainWrite)
-        print(error)
-import os
-print([name for _, _, names in os.walk(sys.argv[1]) for name in names])
-"""
 
-
-def test_a_really_full_disk_stops_every_kind_of_write_and_keeps_no_rest(tmp_path: Path) -> None:
-    mount = f'mount -t tmpfs -o size=256k none "{tmp_path}" && exec "$0" -c "$1" "{tmp_path}/root"'
-    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, sys.executable, _FILL]
-    if shutil.which("unshare") is None:
-        pytest.skip("no unshare(1) to mount a small disk with")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    if "unshare" in done.stderr or "mount:" in done.stderr:
-        pytest.skip(f"a small disk cannot be mounted here: {done.stderr.strip()}")
-    lines = done.stdout.splitlines()
-    assert len(lines) == 4, done.stderr
-    assert all("job/a was not stored: No space left on device. The disk is full" in line for line in lines[:3])
-    assert lines[3] == "[]"
+        for write in (
+            lambda: files.create("job/a", bytes(1 << 20)),
+            lambda: files.put("job/a", bytes(1 << 20)),
+            write_in_pieces,
+        ):
+            with pytest.raises(
+                StorageError, match=r"job/a was not stored: No space left on device\. The disk is full"
+            ) as full:
+                write()
+            assert not isinstance(full.value, UncertainWrite)
+            assert everything_under(files.root) == []
 
 
 def test_a_failure_after_the_link_is_reported_as_uncertain(files: FileStorage) -> None:

@@ -146,6 +146,23 @@ def test_past_the_timeout_a_cut_mark_is_overtaken() -> None:
     assert bench.taken() == ["a0", "a1"], "and is gone"
 
 
+def test_past_the_timeout_a_cut_that_the_loop_has_begun_is_taken_once() -> None:
+    """The driver's call comes while the loop freezes its state where all barriers were: nothing is left to overtake."""
+    bench = roomy()
+    for channel in (A, B):
+        bench.barrier(channel, ONE)
+    mark = bench.intake.take()
+    assert isinstance(mark, CutMark)
+    assert not mark.unaligned
+    bench.intake.request_cut(ONE, 5.0)
+    bench.intake.cut_taken(ONE)
+    assert bench.intake.take() is None
+    assert bench.recorded == []
+    bench.intake.request_cut(TWO, 6.0)
+    bench.cut()
+    assert bench.intake.recording == TWO
+
+
 def test_an_abort_while_the_loop_freezes_its_state_drops_the_checkpoint() -> None:
     bench = roomy()
     bench.intake.request_cut(ONE, 5.0)
