@@ -196,7 +196,9 @@ class JobStore:
             damaged=tuple(each.id for each in survey.damaged),
             base=None if record is None else record.base,
             end=None if record is None else self._end_of(record),
-            commit=self.commit_begun(),
+            commit=self.commit_begun()
+            if record is not None or requested is None
+            else self._commit_of(requested.incarnation),
             has_reservations=self.reservations.are_there(),
             ran_at_most_once=self.reservations.begun(),
             at_most_once=at_most_once,
@@ -326,16 +328,19 @@ class JobStore:
 
     def commit_begun(self) -> CommitBegun | None:
         """The highest checkpoint whose output may be visible, except what the user chose to repeat by going back."""
-        highest = CheckpointId(highest_number(self.storage, self.layout.commits))
         record = self.record()
         if record is None:
             return None
-        before = record.base.committed if record.base is not None else None
-        if highest > (record.base.after if record.base is not None else 0):
-            value = self._attempts.read(self.layout.commit(highest), json.loads)
-            if value["incarnation"] == record.incarnation:
-                return CommitBegun(highest, value["path"])
-        return None if before is None else CommitBegun(before)
+        noted = self._commit_of(record.incarnation)
+        if record.base is None or (noted is not None and noted.checkpoint > record.base.after):
+            return noted
+        return None if record.base.committed is None else CommitBegun(record.base.committed)
+
+    def _commit_of(self, incarnation: str) -> CommitBegun | None:
+        """The last that was noted, if it is one of ``incarnation``."""
+        highest = CheckpointId(highest_number(self.storage, self.layout.commits))
+        value = self._attempts.read(self.layout.commit(highest), json.loads) if highest else None
+        return None if value is None or value["incarnation"] != incarnation else CommitBegun(highest, value["path"])
 
     def visible_up_to(self, restored: CompletedCheckpoint | None = None) -> CheckpointId:
         """The last checkpoint whose output may be visible, for sinks to compare with what is: what the user chose to repeat counts

@@ -1,6 +1,6 @@
 """How a job starts: over, from one of its own checkpoints, or from a path. Pure; ``JobStore.facts`` gathers the facts."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeVar
 
@@ -46,6 +46,7 @@ class StartFacts:
     damaged: tuple[CheckpointId, ...] = ()
     end: RunEnd | None = None
     commit: CommitBegun | None = None
+    """Of the current incarnation; where the job lost its record, of that of ``requested``."""
     base: Base | None = None
     has_reservations: bool = False
     ran_at_most_once: bool = False
@@ -178,17 +179,26 @@ def _start_from_path(path: str, facts: StartFacts) -> Start:
     wanted = facts.requested
     if wanted is None:
         return RefuseStart(facts.request_problem or f"restore={path!r}: there is no checkpoint.")
-    if wanted.job != facts.job or wanted.incarnation != facts.incarnation:
-        return Resume(wanted.id, path, new_incarnation=True)
-    committed = _visible_after(wanted, facts.commit)
-    if facts.commit is None or facts.commit.checkpoint <= wanted.id or facts.all_sinks_idempotent:
-        return Resume(wanted.id, path, committed=committed)
-    twice = f"output of checkpoints {wanted.id + 1} to {facts.commit.checkpoint} may be written twice"
+    is_own = wanted.job == facts.job and wanted.incarnation == facts.incarnation
+    commit = facts.commit if is_own or facts.lost_its_record else None
+    resume = Resume(
+        wanted.id, path, new_incarnation=not is_own, committed=_visible_after(wanted, commit) if is_own else None
+    )
+    if commit is None or commit.checkpoint <= wanted.id or facts.all_sinks_idempotent:
+        return resume if is_own else replace(resume, warning=_of_another_run(path, wanted))
+    twice = f"output of checkpoints {wanted.id + 1} to {commit.checkpoint} may be written twice"
     if facts.on_damaged == "fallback":
-        return Resume(wanted.id, path, committed=committed, warning=f"on_damaged='fallback': {twice}, {LOWERED}.")
+        return replace(resume, warning=f"on_damaged='fallback': {twice}, {LOWERED}.")
     return RefuseStart(
-        f"restore={path!r} goes back to checkpoint {wanted.id}, but checkpoint {facts.commit.checkpoint} may have been committed: "
+        f"restore={path!r} goes back to checkpoint {wanted.id}, but checkpoint {commit.checkpoint} may have been committed: "
         f"{twice}. Restore a newer one, or set on_damaged='fallback' to accept duplicates."
+    )
+
+
+def _of_another_run(path: str, wanted: CompletedCheckpoint) -> str:
+    return (
+        f"restore={path!r} is checkpoint {wanted.id} of another run of job {wanted.job!r}: what that run wrote behind it is "
+        f"written again, also to folders and tables that have it."
     )
 
 

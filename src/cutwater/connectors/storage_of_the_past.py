@@ -20,7 +20,8 @@ def out_of_step(staging: Staging, ctx: SinkContext, name: str, found: str) -> st
         f"{name}: {ctx.uid}, subtask {ctx.subtask}, attempt {ctx.attempt}: {found}, which the checkpoint storage "
         f"knows nothing of. Was a copy of the storage put back, or a part of it deleted, or does another driver run on a "
         f"copy? Rows that are in {staging.target} already would be written again. Put {staging.target} and "
-        f"{staging.root} back to that moment too, or give the sink a new folder."
+        f"{staging.root} back to that moment too. A new folder for the sink gets these rows as well: then use only what "
+        f"{staging.target} has of the checkpoints before."
     )
 
 

@@ -79,6 +79,21 @@ def test_a_path_of_another_incarnation_is_free_and_makes_a_new_one() -> None:
     assert decision == Resume(ONE, "/x", new_incarnation=True)
 
 
+def test_a_path_of_another_run_says_that_its_output_is_written_again() -> None:
+    decision = choose_start("/x", replace(CRASHED, requested=completed(ONE, incarnation="i-0")))
+    assert isinstance(decision, Resume)
+    assert decision.warning is not None
+    assert "written again" in decision.warning
+
+
+def test_where_the_record_is_lost_the_commits_still_guard_an_older_path() -> None:
+    lost = StartFacts(job="job", url="file:/c", lost_its_record=True, requested=completed(ONE, incarnation="i-1"))
+    behind = replace(lost, commit=CommitBegun(THREE))
+    assert isinstance(choose_start("/x", behind), RefuseStart)
+    for allowed in (lost, replace(lost, commit=CommitBegun(ONE)), replace(behind, on_damaged="fallback")):
+        assert choose_start("/x", allowed) == Resume(ONE, "/x", new_incarnation=True)
+
+
 def test_going_back_remembers_what_stays_committed_so_that_nobody_goes_behind_it_later() -> None:
     wanted = completed(2, incarnation="i-1")
     beyond = choose_start(
