@@ -11,6 +11,7 @@ import pytest
 
 import cutwater as cw
 from cutwater.checkpoint.statistics import CheckpointInfo
+from tests.restoring import Aggregates, RowStates, took
 from tests.spark.footprint import MIB, private_bytes
 from tests.spark.workers import wait_until, worker_pids
 
@@ -22,6 +23,8 @@ ONE_IN = 100
 PRIME = 2654435761
 TEXT = 80
 TAKEN = 5
+SLACK = 2
+"""A machine that is busy with others meanwhile decides nothing."""
 
 
 def wide_totals(folder: Path, backend: cw.StateBackend, keys: int, one_in: int) -> cw.Environment:
@@ -112,6 +115,19 @@ def test_an_increment_of_one_percent_is_small_and_quick_and_a_restore_is_no_slow
     for each in (whole, increment):
         assert each.sync < 0.010
         assert each.gap < 0.100
+
+
+@pytest.mark.parametrize("kind", [Aggregates, RowStates])
+@pytest.mark.parametrize(
+    "backend",
+    [cw.Memory(), cw.Memory(incremental=True), cw.RocksDB(), cw.RocksDB(incremental=True)],
+    ids=["memory", "memory-incremental", "rocksdb", "rocksdb-incremental"],
+)
+def test_ten_million_keys_are_there_again_no_later_than_they_took_to_be_stored(
+    tmp_path: Path, backend: cw.StateBackend, kind: type[Aggregates] | type[RowStates]
+) -> None:
+    times = took(backend, kind, KEYS, tmp_path)
+    assert times.restored <= SLACK * times.written
 
 
 def test_state_of_four_times_the_memory_of_its_keepers(tmp_path: Path) -> None:

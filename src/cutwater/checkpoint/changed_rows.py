@@ -8,9 +8,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cutwater.flow.arrow import Array
+from cutwater.flow.batches import pieces
 from cutwater.state.changes import Header
 from cutwater.state.frozen import KEY_GROUP_COLUMN
 from cutwater.state.key_index import KeyIndex
+
+PIECE_ROWS = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +35,9 @@ def newest_rows(files: Sequence[StoredRows]) -> Iterator[pa.RecordBatch]:
         newest_first.append([kept for batch in batches if (kept := _present(later.kept(batch))).num_rows])
         later.add(file, batches)
     for batch in base.batches():
-        if (kept := later.kept(batch)).num_rows:
-            yield kept
+        for piece in pieces(batch, PIECE_ROWS) if changes else (batch,):
+            if (kept := later.kept(piece)).num_rows:
+                yield kept
     for batches in reversed(newest_first):
         yield from batches
 

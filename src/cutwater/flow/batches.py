@@ -1,4 +1,5 @@
-"""Small record batches as few large ones: what a batch costs whatever its size is paid once for them."""
+"""Small record batches as few large ones: what a batch costs whatever its size is paid once for them. And large ones as several
+small ones: what is made of each fits into the processor's caches, and into memory that was just let go of."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -18,6 +19,11 @@ def gathered(batches: Iterable[pa.RecordBatch], least_bytes: int) -> Iterator[pa
             size += batch.nbytes
     if waiting:
         yield joined(waiting)
+
+
+def pieces(batch: pa.RecordBatch, most_rows: int) -> Iterator[pa.RecordBatch]:
+    for start in range(0, batch.num_rows, most_rows):
+        yield batch.slice(start, most_rows)
 
 
 def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

@@ -36,7 +36,7 @@ Hashes = npt.NDArray[np.uint64]
 
 
 @inlined
-def _same_bytes(a, b, size):  # type: ignore[no-untyped-def]
+def same_bytes(a, b, size):  # type: ignore[no-untyped-def]
     at = 0
     while at + 8 <= size:
         if load_word(a + at) != load_word(b + at):
@@ -105,7 +105,7 @@ def locate(
                     if encoded != 0:
                         key = key_chunks[found >> CHUNK_BITS] + (found & (CHUNK_ROWS - 1)) * 16
                         size = offsets[i + 1] - offsets[i]
-                        same = load_int(key + 8) == size and _same_bytes(load_int(key), encoded + offsets[i], size)
+                        same = load_int(key + 8) == size and same_bytes(load_int(key), encoded + offsets[i], size)
                     if same:
                         row = found
                         if (packed & ~ROW_BITS) != stamp:
@@ -181,7 +181,7 @@ def find(
                 if encoded != 0:
                     key = key_chunks[found >> CHUNK_BITS] + (found & (CHUNK_ROWS - 1)) * 16
                     size = offsets[i + 1] - offsets[i]
-                    same = load_int(key + 8) == size and _same_bytes(load_int(key), encoded + offsets[i], size)
+                    same = load_int(key + 8) == size and same_bytes(load_int(key), encoded + offsets[i], size)
                 if same:
                     rows[i] = found
                     break

@@ -13,18 +13,20 @@ def warm_up() -> None:
     values = pa.array([1, 2, 1], pa.int64())
     texts = pa.array(["a", "b", "a"])
     for keys in (pa.record_batch([values], names=["k"]), pa.record_batch([values, texts], names=["k", "s"])):
-        table = MemoryAggregateTable(
-            "warm_up",
-            "warm_up",
-            keys.schema,
-            [Column("n", pa.int64(), nullable=False), Column("sum", pa.float64())],
-            128,
+        table, restored = (
+            MemoryAggregateTable(
+                "warm_up",
+                "warm_up",
+                keys.schema,
+                [Column("n", pa.int64(), nullable=False), Column("sum", pa.float64())],
+                128,
+            )
+            for _ in range(2)
         )
         touched = table.locate(keys)
         table.update(touched, [Update(0, Merge.COUNT), Update(1, Merge.ADD, values.cast(pa.float64()))])
         table.read(touched.unique)
         frozen = table.freeze()
-        for batch in frozen.batches():
-            table.restore([batch])
+        restored.restore(frozen.batches())
         frozen.release()
         partition(keys, np.array([0, 1, 0], np.int32), 2)

@@ -1,21 +1,22 @@
 """From keys to row numbers: dense, in the order of first appearance, never reused."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cutwater.errors import DataError
+from cutwater.errors import DataError, RestoreError
 from cutwater.flow.arrow import Array
-from cutwater.flow.columns import ALL_VALID, array_of_words, is_word, valid_of
-from cutwater.flow.hashing import hash_arrays, key_groups, unhash_words
+from cutwater.flow.columns import ALL_VALID, valid_of
+from cutwater.flow.hashing import hash_arrays
+from cutwater.state import index_building as ib
 from cutwater.state import index_kernels as ix
-from cutwater.state.encoded_keys import decode, encode, plain
+from cutwater.state.encoded_keys import encode, plain
+from cutwater.state.frozen_keys import FrozenKeys, is_exact
 from cutwater.state.pointers import address
-from cutwater.state.tables import Touched
+from cutwater.state.tables import Rows, Touched
 
 FIRST_SLOTS = 64
 ARENA_BYTES = 1 << 18
@@ -30,6 +31,7 @@ class AddressedChunks:
     """A growing list of equal arrays, with their addresses side by side for the kernels."""
 
     def __init__(self, words_per_row: int, dtype: type[np.generic] = np.int64, *, words_behind: int = 0) -> None:
+        self._words_per_row = words_per_row
         self._shape = ix.CHUNK_ROWS * words_per_row + words_behind
         self._dtype = dtype
         self.arrays: list[npt.NDArray[Any]] = []
@@ -43,6 +45,16 @@ class AddressedChunks:
             self.addresses = np.concatenate([self.addresses, np.zeros_like(self.addresses)])
         self.addresses[len(self.arrays) - 1] = address(self.arrays[-1])
 
+    def put(self, row: int, words: npt.NDArray[Any]) -> None:
+        """The words of rows from ``row`` on; there are chunks for all of them."""
+        chunk_words = ix.CHUNK_ROWS * self._words_per_row
+        at, done = row * self._words_per_row, 0
+        while done < len(words):
+            chunk, start = divmod(at + done, chunk_words)
+            size = min(chunk_words - start, len(words) - done)
+            self.arrays[chunk][start : start + size] = words[done : done + size]
+            done += size
+
     def replace(self, chunk: int) -> None:
         """Go on with a copy; whoever holds the old array keeps it as it is."""
         copy = self._spare.pop() if self._spare else np.empty(self._shape, self._dtype)
@@ -53,62 +65,6 @@ class AddressedChunks:
     def take_back(self, arrays: Sequence[npt.NDArray[Any]]) -> None:
         """Arrays that were ours at one moment and that nobody reads any more, unless they still are ours. From any thread."""
         self._spare.extend(old for old, own in zip(arrays, self.arrays, strict=False) if old is not own)
-
-
-@dataclass(frozen=True, slots=True)
-class FrozenKeys:
-    """The keys of the first ``rows`` rows: rows are only ever appended, so this needs no copy."""
-
-    schema: pa.Schema
-    rows: int
-    null_row: int
-    hashes: Sequence[npt.NDArray[np.uint64]]
-    located: Sequence[npt.NDArray[np.int64]]
-    arenas: Sequence[npt.NDArray[np.uint8]]
-
-    def part(self, start: int, stop: int, max_parallelism: int) -> tuple[list[Array], Array]:
-        """Key columns and key groups of rows ``start`` to ``stop``; ``start`` begins a chunk."""
-        hashes = rows_of_chunks(self.hashes, 1, start, stop)
-        groups = pa.array(key_groups(hashes, max_parallelism))
-        if not is_exact(self.schema):
-            located = rows_of_chunks(self.located, 2, start, stop)
-            return decode(np.ascontiguousarray(located[::2]), self.schema), groups
-        return self._exact(hashes, self.null_row - start), groups
-
-    def some(self, rows: npt.NDArray[np.int32], max_parallelism: int) -> tuple[list[Array], Array]:
-        """The same of any rows, ascending."""
-        hashes = _gathered(rows, self.hashes, 1).view(np.uint64)
-        groups = pa.array(key_groups(hashes, max_parallelism))
-        if not is_exact(self.schema):
-            located = _gathered(rows, self.located, 2)
-            return decode(np.ascontiguousarray(located[::2]), self.schema), groups
-        at = int(np.searchsorted(rows, self.null_row))
-        return self._exact(hashes, at if at < len(rows) and rows[at] == self.null_row else -1), groups
-
-    def _exact(self, hashes: npt.NDArray[np.uint64], null_at: int) -> list[Array]:
-        valid = None
-        if 0 <= null_at < len(hashes):
-            valid = np.ones(len(hashes), np.bool_)
-            valid[null_at] = False
-        return [array_of_words(unhash_words(hashes), self.schema.field(0).type, valid)]
-
-
-def _gathered(rows: npt.NDArray[np.int32], chunks: Sequence[npt.NDArray[Any]], words: int) -> npt.NDArray[np.int64]:
-    out = np.empty(len(rows) * words, np.int64)
-    ix.gather(rows, np.array([address(chunk) for chunk in chunks], np.int64), words, out)
-    return out
-
-
-def rows_of_chunks(chunks: Sequence[npt.NDArray[Any]], words: int, start: int, stop: int) -> npt.NDArray[Any]:
-    """The words of rows ``start`` to ``stop``, where ``start`` begins a chunk."""
-    first, last = start // ix.CHUNK_ROWS, (stop - 1) // ix.CHUNK_ROWS
-    joined = np.concatenate(chunks[first : last + 1]) if last > first else chunks[first]
-    return joined[: (stop - start) * words]
-
-
-def is_exact(keys: pa.Schema) -> bool:
-    """Does the hash identify the key, so that no key need be kept beside it?"""
-    return len(keys) == 1 and is_word(keys.field(0).type)
 
 
 class KeyIndex:
@@ -161,6 +117,41 @@ class KeyIndex:
         touched = int(self._state[ix.TOUCHED])
         return Touched(rows, first[:touched], unique[:touched])
 
+    def append(self, columns: Sequence[Array], records: int) -> Rows:
+        """The rows of ``records`` new keys, all different. They are not found before ``build``."""
+        start = len(self)
+        encoded, offsets, valid = self._encoded(columns, records)
+        while self._state[ix.CAPACITY] < start + records:
+            self._add_chunk()
+        self._hashes.put(start, hash_arrays(columns, records))
+        if not self._exact:
+            self._arenas.append(encoded)
+            self._located.put(start, np.stack([offsets[:-1] + address(encoded), np.diff(offsets)], axis=1).ravel())
+        if len(valid):
+            [null, *more] = np.flatnonzero(valid == 0).tolist()
+            if more or self._state[ix.NULL_ROW] >= 0:
+                raise _same_key_twice()
+            self._state[ix.NULL_ROW] = start + null
+        self._state[ix.ROWS] = start + records
+        return np.arange(start, start + records, dtype=np.int32)
+
+    def build(self) -> None:
+        """Let all rows be found. Much faster than to look for each key, and to grow again and again, while they come."""
+        null_row = int(self._state[ix.NULL_ROW])
+        ib.count(self._hashes.addresses, len(self), null_row, self._used)
+        ends = np.cumsum(self._used) - self._used
+        hashes, rows = np.empty(len(self), np.uint64), np.empty(len(self), np.int32)
+        ib.by_part(self._hashes.addresses, len(self), null_row, ends, hashes, rows)
+        located = self._located.addresses[: 0 if self._exact else None]
+        for part, (count, end) in enumerate(zip(self._used.tolist(), ends.tolist(), strict=True)):
+            slots = FIRST_SLOTS
+            while _LOAD[part] * slots < count + 1:
+                slots *= 2
+            self._set_part(part, np.zeros(2 * slots, np.uint64))
+            own = slice(end - count, end)
+            if not ib.build(hashes[own], rows[own], located, self._parts[part]):
+                raise _same_key_twice()
+
     def find(self, columns: Sequence[Array], records: int) -> npt.NDArray[np.int32]:
         """The rows of those keys that have one, -1 for the others. Changes nothing."""
         rows = np.empty(records, np.int32)
@@ -205,8 +196,12 @@ class KeyIndex:
         slots = 2 * (int(self._mask[part]) + 1)
         grown = np.zeros(2 * slots, np.uint64)
         ix.rehash(self._parts[part], grown)
-        self._parts[part] = grown
-        self._at[part] = address(grown)
+        self._set_part(part, grown)
+
+    def _set_part(self, part: int, entries: npt.NDArray[np.uint64]) -> None:
+        slots = len(entries) // 2
+        self._parts[part] = entries
+        self._at[part] = address(entries)
         self._mask[part] = slots - 1
         self._limit[part] = int(_LOAD[part] * slots)
 
@@ -223,3 +218,7 @@ class KeyIndex:
         self._arenas.append(arena)
         self._state[ix.ARENA_AT] = address(arena)
         self._state[ix.ARENA_END] = address(arena) + len(arena)
+
+
+def _same_key_twice() -> RestoreError:
+    return RestoreError("restored state holds a key twice: its files do not belong together.")

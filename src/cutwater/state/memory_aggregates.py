@@ -10,11 +10,13 @@ import pyarrow as pa
 
 from cutwater.errors import ConfigError, DataError
 from cutwater.flow.arrow import Array
+from cutwater.flow.batches import pieces
 from cutwater.flow.columns import array_of_words, check_key_type, is_bytes, is_word, valid_of, words_of
 from cutwater.state import accumulator_kernels as ak
 from cutwater.state.frozen import KEY_GROUP_COLUMN
+from cutwater.state.frozen_keys import FrozenKeys
 from cutwater.state.index_kernels import CHUNK_ROWS
-from cutwater.state.key_index import AddressedChunks, FrozenKeys, KeyIndex
+from cutwater.state.key_index import AddressedChunks, KeyIndex
 from cutwater.state.object_column import FrozenObjects, ObjectColumn
 from cutwater.state.pointers import address
 from cutwater.state.snapshots import Snapshots
@@ -24,6 +26,7 @@ from cutwater.state.text_kernels import CELL_WORDS
 from cutwater.state.undo_log import FrozenChunks, RowWords, UndoLog
 
 FROZEN_BATCH_ROWS = 32 * CHUNK_ROWS
+RESTORED_ROWS = 2 * CHUNK_ROWS
 COPIED_CHUNKS = 64
 """So many are copied before a batch, if a snapshot sees them: a few milliseconds. Rows of further ones are put aside."""
 
@@ -98,8 +101,7 @@ class MemoryAggregateTable:
 
     def locate(self, keys: pa.RecordBatch) -> Touched:
         touched = self._index.locate(keys.columns, keys.num_rows)
-        while self.chunks * CHUNK_ROWS < len(self._index):
-            self._add_chunk()
+        self._add_chunks()
         return touched
 
     def find(self, keys: pa.RecordBatch) -> Rows:
@@ -153,20 +155,31 @@ class MemoryAggregateTable:
         )  # fmt: skip
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Put rows back as a frozen table gave them."""
-        for batch in batches:
-            keys = batch.select(self._index.keys.names)
-            touched = self.locate(keys)
-            columns = [batch.column(column.name) for column in self._columns]
-            self.update(touched, [Update(c, Merge.LAST, values) for c, values in enumerate(columns)])
+        """Put rows back as a frozen table gave them. Each key comes once, and is not there yet."""
+        for piece in (piece for batch in batches for piece in pieces(batch, RESTORED_ROWS)):
+            rows = self._index.append([piece.column(name) for name in self._index.keys.names], piece.num_rows)
+            self._add_chunks()
+            self._put(rows, [piece.column(column.name) for column in self._columns])
+        self._index.build()
 
-    def _add_chunk(self) -> None:
-        self._words.add()
-        for column in self._objects.values():
-            column.add()
-        if self.chunks > len(self._written):
-            self._written = np.concatenate([self._written, np.zeros_like(self._written)])
-        self._written[self.chunks - 1] = self._snapshots.epoch
+    def _put(self, rows: Rows, columns: Sequence[Array]) -> None:
+        """``rows`` are new, and follow each other."""
+        words = [Update(c, Merge.LAST, columns[c]) for c in self._word_of]
+        self._update_words(rows, words)
+        for c, objects in self._objects.items():
+            objects.update(rows, Merge.LAST, columns[c])
+        for c, texts in self._texts.items():
+            texts.put(rows, columns[c], self._words.addresses, self._width)
+
+    def _add_chunks(self) -> None:
+        """For all rows that the index has."""
+        while self.chunks * CHUNK_ROWS < len(self._index):
+            self._words.add()
+            for column in self._objects.values():
+                column.add()
+            if self.chunks > len(self._written):
+                self._written = np.concatenate([self._written, np.zeros_like(self._written)])
+            self._written[self.chunks - 1] = self._snapshots.epoch
 
     def _update_words(self, rows: Rows, updates: Sequence[Update]) -> None:
         merges, columns, values, valids = (np.zeros(len(updates), np.int64) for _ in range(4))

@@ -1,17 +1,33 @@
 """The table of the Memory backend for row functions: Python values in layered dicts."""
 
+import gc
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from cutwater.flow.batches import pieces
 from cutwater.rows import values_of
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.row_layers import GONE, MISSING, Layer, LayeredRows, RowForm, newest_items
 from cutwater.state.snapshots import Snapshots
 
 MERGE_STEP = 8192
+RESTORED_ROWS = 8192
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Python's collector would go through all that is restored, again and again, which takes longer than to restore it."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class MemoryRowTable(LayeredRows):
@@ -48,13 +64,14 @@ class MemoryRowTable(LayeredRows):
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Put rows back as a frozen table gave them."""
-        self._top.update(self._restored_items(batches))
+        self._restore_into(self._top, batches)
 
-    def _restored_items(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, Any]]:
+    def _restore_into(self, layer: Layer, batches: Iterable[pa.RecordBatch]) -> None:
         *names, value, _ = self.stored_schema.names
-        for batch in batches:
-            keys = self._form.keys_of([batch.column(name) for name in names])
-            yield from zip(keys, values_of(batch.column(value)), strict=True)
+        with _uncollected():
+            for piece in (piece for batch in batches for piece in pieces(batch, RESTORED_ROWS)):
+                keys = self._form.keys_of([piece.column(name) for name in names])
+                layer.update(zip(keys, values_of(piece.column(value)), strict=True))
 
     def tend(self) -> None:
         """Merge a bounded part of the oldest layer that is not the base into the base."""

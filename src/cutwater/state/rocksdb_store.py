@@ -199,13 +199,9 @@ class RocksDBStore(TableStore[Table]):
             table.resume(details)
         else:
             # Perhaps only in another order: what can be restored from a file of rows can be from here.
-            waiting = self._waiting(table.name)
+            waiting = SpilledBatches(os.path.join(self._folder.path, f"restored-{table.name}"))
             for batch in stored.batches(family.cut()):
                 waiting.append(batch)
             self._database.renew(family, table.name)
             self._early[table.name] = waiting
         super()._add(table)
-
-    def _waiting(self, name: str) -> SpilledBatches:
-        # An operator restores before it declares its tables: all of its state would be in memory at once.
-        return SpilledBatches(os.path.join(self._folder.path, f"restored-{len(self._early)}"))

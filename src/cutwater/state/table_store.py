@@ -1,6 +1,7 @@
 """What stores of all backends do alike: tables by name, and what a checkpoint may bring back into them."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -38,14 +39,6 @@ class StoredTable(Protocol):
         """Put rows back as a frozen table gave them. Their columns were checked."""
 
 
-class WaitingBatches(Protocol):
-    """What was restored before its table was created."""
-
-    def append(self, batch: pa.RecordBatch, /) -> None: ...
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]: ...
-
-
 T = TypeVar("T", bound=StoredTable)
 
 
@@ -57,7 +50,9 @@ class TableStore(Generic[T]):
         self._key_groups = key_groups
         self._max_parallelism = max_parallelism
         self._tables: dict[str, T] = {}
-        self._early: dict[str, WaitingBatches] = {}
+        self._early: dict[str, Iterable[pa.RecordBatch]] = {}
+        """What was restored before its table was declared. Not read before it is, but for the first batch: all of an operator's
+        state would be in memory at once."""
 
     def freeze(self, checkpoint: CheckpointId | None = None) -> list[FrozenTable]:
         if self._early:
@@ -69,10 +64,8 @@ class TableStore(Generic[T]):
         if name in self._tables:
             self._restore_into(self._tables[name], own)
             return
-        for batch in own:
-            if name not in self._early:
-                self._early[name] = self._waiting(name)
-            self._early[name].append(batch)
+        if (first := next(own, None)) is not None:
+            self._early[name] = chain(self._early.get(name, ()), [first], own)
 
     def expect(self, keys: Sequence[Any]) -> None:
         """All of it is at hand."""
@@ -102,10 +95,6 @@ class TableStore(Generic[T]):
         self._check_new(table.name)
         self._tables[table.name] = table
         self._restore_into(table, self._early.pop(table.name, ()))
-
-    def _waiting(self, name: str) -> WaitingBatches:
-        """Where batches wait for their table."""
-        return []
 
     def _own(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         groups = batch.column(KEY_GROUP_COLUMN).to_numpy()

@@ -44,6 +44,16 @@ class TextColumn:
         while tk.update(*given, self._state) != tk.DONE:
             self._add_arena()
 
+    def put(self, rows: Rows, values: Array, chunks: Words, width: int) -> None:
+        """Into cells that are empty."""
+        flat = flatten(values)
+        assert isinstance(flat, BytesColumn)
+        # A copy: what the values are in may be a file that is mapped, and go.
+        arena = flat.data[flat.offsets[0] : flat.offsets[-1] + 1].copy()
+        self._arenas.append(arena)
+        first = address(arena) - int(flat.offsets[0])
+        tk.put(rows, flat.offsets, flat.valid, first, chunks, width, self.word, self._state)
+
     def tidy(self, written: int, chunks: Words, width: int, *, is_read: bool) -> None:
         """Behind a batch with so many bytes. ``is_read``: by a snapshot."""
         if self._moving is None:

@@ -98,6 +98,21 @@ def update(
     return DONE
 
 
+@kernel("void(ro(int32), ro(int64), ro(uint8), int64, ro(int64), int64, int64, rw(int64))")
+def put(
+    rows: Rows, offsets: Words, valid: Bytes, first: int, chunks: Words, width: int, word: int, state: Words
+) -> None:
+    """Into the cells at ``word`` of ``rows``, which are empty. Value i is in place: at ``first + offsets[i]``."""
+    for i in range(len(rows)):
+        if len(valid) > 0 and valid[i] == 0:
+            continue
+        row = np.int64(rows[i])
+        cell = chunks[row >> CHUNK_BITS] + ((row & (CHUNK_ROWS - 1)) * width + word) * 8
+        store_int(cell, first + offsets[i])
+        store_int(cell + 8, offsets[i + 1] - offsets[i])
+        state[LIVE] += offsets[i + 1] - offsets[i]
+
+
 @kernel("int64(int64, int64, int64, rw(int64))")
 def move(chunk: int, width: int, word: int, state: Words) -> int:
     """Write the texts of a chunk anew, from cell ``state[RESUME]`` on. Whoever reads a cell meanwhile finds the same text."""

@@ -38,7 +38,7 @@ class TrackedRowTable(MemoryRowTable):
         """Nobody asks for what changed in them. Those that are not merged yet are not emptied before."""
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
-        self._base.update(self._restored_items(batches))
+        self._restore_into(self._base, batches)
 
     def delete(self, key: Any) -> None:
         if self._base or len(self._below) > 1:

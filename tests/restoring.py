@@ -1,0 +1,119 @@
+"""How long very many keys of 100 bytes take to be stored, and to be there again."""
+
+import gc
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cutwater.checkpoint.file_storage import FileStorage
+from cutwater.checkpoint.layout import JobLayout
+from cutwater.checkpoint.stored_tables import RestoredTables
+from cutwater.checkpoint.table_writer import TableWriter
+from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
+from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.rows import row_type
+from cutwater.state.backend import KeyedStateStore, StateBackend
+from cutwater.state.stored import StoredTable
+from cutwater.state.tables import Column, Merge, Update
+
+GROUPS = KeyGroupRange(0, 127)
+KEYS = pa.schema([("k", pa.int64())])
+TEXT = 80
+AT_ONCE = 1 << 16
+CHANGED = 100
+"""Of incremental backends one key in so many is changed before each later checkpoint."""
+LATER = 4
+
+
+class Aggregates:
+    """A count and a text of 80 letters."""
+
+    def __init__(self, store: KeyedStateStore) -> None:
+        self._store = store
+        columns = (Column("n", pa.int64(), nullable=False), Column("m", pa.string()))
+        self._table = store.aggregates("t", KEYS, columns)
+
+    def write(self, numbers: Any) -> None:
+        for start in range(0, len(numbers), AT_ONCE):
+            part = pa.array(numbers[start : start + AT_ONCE])
+            texts = pc.utf8_lpad(part.cast(pa.string()), TEXT, "x")
+            touched = self._table.locate(pa.record_batch([part], schema=KEYS))
+            self._table.update(touched, [Update(0, Merge.COUNT), Update(1, Merge.MAX, texts)])
+            self._store.tend()
+
+    def read(self, numbers: Any) -> list[Any]:
+        rows = self._table.locate(pa.record_batch([pa.array(numbers)], schema=KEYS)).rows
+        return [column.to_pylist() for column in self._table.read(rows)]
+
+
+class RowStates:
+    """A struct of both, as a row function has it."""
+
+    def __init__(self, store: KeyedStateStore) -> None:
+        self._store = store
+        self._table = store.rows("t", KEYS, pa.struct([("n", pa.int64()), ("m", pa.string())]))
+
+    def write(self, numbers: Any) -> None:
+        row = row_type(("n", "m"))
+        for start in range(0, len(numbers), AT_ONCE):
+            for number in numbers[start : start + AT_ONCE].tolist():
+                self._table.put(number, row((number, f"{number:x>{TEXT}}")))
+            self._store.tend()
+
+    def read(self, numbers: Any) -> list[Any]:
+        return [self._table.get(number) for number in numbers.tolist()]
+
+
+@dataclass(frozen=True)
+class Took:
+    """Seconds: to store all keys, and to have them again up to the first record."""
+
+    written: float
+    restored: float
+
+
+def took(backend: StateBackend, kind: type[Aggregates] | type[RowStates], keys: int, folder: Path) -> Took:
+    """Checks that it is the same state, too."""
+    storage = FileStorage(str(folder))
+    writer = TableWriter(storage, JobLayout("job").files_of(SubtaskId("v", 0), Attempt(1)))
+    store = backend.open("u", GROUPS, 128)
+    state = kind(store)
+    numbers = np.random.default_rng(1).permutation(keys)
+    state.write(numbers)
+    began = time.perf_counter()
+    stored = _checkpoint(1, store, writer, None)
+    written = time.perf_counter() - began
+    if backend.incremental:
+        for id in range(2, 2 + LATER):
+            state.write(numbers[::CHANGED])
+            stored = _checkpoint(id, store, writer, stored)
+    sample = numbers[: keys // 2 : keys // 1000]
+    wanted = state.read(sample)
+    store.close()
+    del store, state
+    gc.collect()
+    began = time.perf_counter()
+    store = backend.open("u", GROUPS, 128)
+    restored = RestoredTables((), [stored], GROUPS, storage=storage)
+    if not store.resume(CheckpointId(1 + LATER), restored):
+        store.restore("t", restored.batches("t"))
+    state = kind(store)
+    state.read(sample[:1])
+    took = Took(written, time.perf_counter() - began)
+    print(f"{keys:,} {kind.__name__} on {backend}: written in {took.written:.2f} s, restored in {took.restored:.2f} s")
+    assert state.read(sample) == wanted
+    store.close()
+    return took
+
+
+def _checkpoint(id: int, store: KeyedStateStore, writer: TableWriter, base: StoredTable | None) -> StoredTable:
+    [frozen] = store.freeze(CheckpointId(id))
+    stored, _ = writer.write(CheckpointId(id), "u", frozen, base)
+    frozen.release()
+    store.confirm(CheckpointId(id))
+    return stored

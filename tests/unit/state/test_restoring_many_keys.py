@@ -1,0 +1,19 @@
+"""How long it takes is printed, and decided about with more keys in the long tests."""
+
+from pathlib import Path
+
+import pytest
+
+import cutwater as cw
+from tests.restoring import Aggregates, RowStates, took
+
+
+@pytest.mark.parametrize(
+    ("backend", "kind"),
+    [(cw.Memory(), Aggregates), (cw.Memory(incremental=True), RowStates), (cw.RocksDB(), Aggregates)],
+    ids=["aggregates in memory", "rows in memory", "aggregates in RocksDB"],
+)
+def test_a_million_keys_are_there_again(
+    tmp_path: Path, backend: cw.StateBackend, kind: type[Aggregates] | type[RowStates]
+) -> None:
+    took(backend, kind, 1_000_000, tmp_path)
