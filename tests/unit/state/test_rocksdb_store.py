@@ -24,7 +24,7 @@ from cutwater.state.rocksdb_aggregates import RocksDBAggregateTable
 from cutwater.state.rocksdb_buckets import RocksDBBuckets
 from cutwater.state.rocksdb_cut import Gate
 from cutwater.state.rocksdb_database import Database, Tuning
-from cutwater.state.rocksdb_family import Family, after
+from cutwater.state.rocksdb_family import READ_AT_ONCE, Family, after
 from cutwater.state.rocksdb_join import RocksDBJoin
 from cutwater.state.rocksdb_keys import groups_of, stored_keys
 from cutwater.state.rocksdb_panes import RocksDBPanes
@@ -50,6 +50,25 @@ def test_a_cut_sees_nothing_that_is_written_later(family: Family) -> None:
     family.drop([bytes([5])])
     assert list(cut) == [(bytes([i]), b"old") for i in range(10)]
     assert len(list(family.cut())) == 19 - 1
+
+
+def test_very_many_keys_are_read_in_their_order_wherever_they_are(family: Family) -> None:
+    keys = [number.to_bytes(4, "big") for number in range(3 * READ_AT_ONCE)]
+    family.write(keys[::3], [key + b" of a file" for key in keys[::3]])
+    family.flush()
+    family.write(keys[1::3], [key + b" written lately" for key in keys[1::3]])
+    found = family.get(keys)
+    assert found[::3] == [key + b" of a file" for key in keys[::3]]
+    assert found[1::3] == [key + b" written lately" for key in keys[1::3]]
+    assert found[2::3] == [None] * READ_AT_ONCE
+
+
+def test_what_was_written_lately_has_a_filter(family: Family, tmp_path: Path) -> None:
+    """So that keys that are not in it, which are most, are not searched for there. As RocksDB itself tells its options."""
+    latest = max((tmp_path / "db").glob("OPTIONS-*"))
+    _, of_state = latest.read_text().split('[CFOptions "state"]')
+    assert "memtable_whole_key_filtering=true" in of_state
+    assert "memtable_prefix_bloom_size_ratio=0.01" in of_state
 
 
 def test_a_prefix_is_scanned_and_dropped_to_its_last_key_and_no_further(family: Family) -> None:
