@@ -248,6 +248,15 @@ def test_the_limit_of_open_files_is_judged(hard: int, health: Health) -> None:
     assert doctor.judge_open_files(256, hard).health is health
 
 
+@pytest.mark.parametrize("found", ["4.2.9", "4.30.0", None])
+def test_doctor_finds_another_version_of_spark(found: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor.spark_version().health is Health.GOOD
+    monkeypatch.setattr(doctor, "_installed", lambda name: found)
+    wrong = doctor.spark_version()
+    assert wrong.health is Health.WRONG
+    assert "pyspark==4.3.0" in wrong.advice
+
+
 def test_doctor_without_java_fails_and_says_how_to_get_it(tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": str(tmp_path), "JAVA_HOME": str(tmp_path)}
     command = [sys.executable, "-m", "cutwater.cli.main", "doctor"]

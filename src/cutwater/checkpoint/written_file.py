@@ -9,7 +9,11 @@ from cutwater.state.stored import StoredFile
 
 
 class WrittenFile(io.RawIOBase):
-    """To be written to, as pyarrow wants it. Raises StorageError as soon as it grows over ``limit`` bytes."""
+    """To be written to, as pyarrow wants it. Raises StorageError as soon as it grows over ``limit`` bytes.
+
+    Whoever opened ``file`` flushes it: pyarrow would do so once more when it lets go of one that could not be written, and tell
+    the user's terminal of the failure.
+    """
 
     def __init__(
         self, name: str, file: IO[bytes], state: str, *, limit: int | None = None, shared: bool = False, local: str = ""
@@ -38,9 +42,6 @@ class WrittenFile(io.RawIOBase):
 
     def tell(self) -> int:
         return self._size
-
-    def flush(self) -> None:
-        self._file.flush()
 
     def stored(self) -> StoredFile:
         return StoredFile(self._name, self._size, self._digest.hexdigest(), self._shared, self._local)

@@ -142,7 +142,7 @@ def check_session(spark: SparkSession) -> list[str]:
     """What keeps jobs from running on this session: one sentence each, with the setting that would do. Empty: nothing."""
     if not isinstance(spark, SparkSession):
         raise ConfigError(f"spark={spark!r} is no SparkSession: pass {HOW_TO_MAKE_A_SESSION}.")
-    problems = wrong_version(spark.version)
+    problems = _wrong_version(spark.version)
     conf, master = spark.sparkContext.getConf(), spark.sparkContext.master
     for key, wanted in REQUIRED.items():
         found = spark.conf.get(key, None) if key.startswith("spark.sql.") else conf.get(key)
@@ -158,7 +158,7 @@ def check_session(spark: SparkSession) -> list[str]:
     return problems
 
 
-def wrong_version(found: str) -> list[str]:
+def _wrong_version(found: str) -> list[str]:
     """Empty: it is one that Cutwater runs on."""
     if found.startswith(SUPPORTED_SPARK):
         return []

@@ -1,3 +1,5 @@
+import errno
+import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ from cutwater.checkpoint.storage import CheckpointStorage
 from cutwater.checkpoint.stored_tables import RestoredTables, attachments_by_checksum
 from cutwater.checkpoint.table_writer import TableWriter
 from cutwater.checkpoint.verification import verify_file
+from cutwater.checkpoint.written_file import WrittenFile
 from cutwater.errors import DamagedCheckpoint, StorageError
 from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
 from cutwater.flow.key_groups import KeyGroupRange
@@ -200,6 +203,16 @@ def test_a_table_that_fails_while_it_is_written_leaves_no_file(tmp_path: Path) -
     with pytest.raises(ZeroDivisionError, match="backend broke"):
         write_table(FileStorage(str(tmp_path)), "u", Broken("n", SCHEMA, keyed([1])._batches))
     assert os.listdir(tmp_path / "job" / "chk-1") == []
+
+
+def test_a_file_that_a_full_disk_refuses_is_let_go_of_without_another_try() -> None:
+    """As pyarrow does, which tells the user's terminal of what fails then; the checkpoint has failed by that time."""
+
+    class OnFullDisk(io.BytesIO):
+        def flush(self) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    WrittenFile("name", OnFullDisk(), "state").close()
 
 
 def test_whoever_froze_a_table_releases_it(storage: CheckpointStorage) -> None:

@@ -7,7 +7,7 @@ from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from cutwater.errors import ConfigError
-from cutwater.spark.settings import ON_CLUSTERS, check_session, spark_conf, wants_protected_network, wrong_version
+from cutwater.spark.settings import ON_CLUSTERS, check_session, spark_conf, wants_protected_network
 
 
 class Context:
@@ -105,7 +105,9 @@ def test_only_clusters_are_watched_for_frozen_executors(master: str, *, cluster:
 
 @pytest.mark.parametrize("found", ["4.2.9", "4.30.0", "5.0.0", "3.5.1"])
 def test_another_version_of_spark_is_a_problem_that_names_both(found: str) -> None:
-    [problem] = wrong_version(found)
+    wrong = session(slots=4)
+    wrong.version = found  # type: ignore[misc]
+    [problem] = check_session(wrong)
     assert found in problem
     assert "4.3" in problem
-    assert wrong_version("4.3.0") == []
+    assert check_session(session(slots=4)) == []
