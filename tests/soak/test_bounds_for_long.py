@@ -5,10 +5,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.footprint import MIB, growth, watch
-from tests.spark.slowness import slow_job
-from tests.spark.test_bounds import silent_for
-from tests.spark.workers import completed_checkpoints, wait_until
+from tests.spark.footprint import MIB
+from tests.spark.test_bounds import silent_for, slow_sink_for
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -16,14 +14,7 @@ pytestmark = pytest.mark.timeout(3600)
 def test_a_slow_sink_and_a_fast_source_take_no_more_memory_after_ten_minutes(
     tmp_path: Path, spark: SparkSession
 ) -> None:
-    job = slow_job(tmp_path).start("slow-sink")
-    wait_until(lambda: completed_checkpoints(job) >= 1, "a checkpoint completed")
-    found = watch(spark, job, seconds=600)
-    job.cancel()
-    print(*found[::60], sep="\n")
-    assert growth([each.workers for each in found]) < 60 * MIB
-    assert growth([each.jvm for each in found]) < 150 * MIB
-    assert growth([each.disk for each in found]) < 60 * MIB
+    slow_sink_for(tmp_path, spark, seconds=600, jvm_growth=150 * MIB)
 
 
 def test_a_source_that_is_silent_for_a_minute_holds_bytes_back_within_bounds(

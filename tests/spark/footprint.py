@@ -20,6 +20,8 @@ MIB = 1 << 20
 class Footprint:
     workers: int
     """Private bytes of all Python workers: what the daemon shares with them does not count."""
+    driver: int
+    """Of this process, in which the driver runs."""
     jvm: int
     disk: int
     """Spark's local folder, and files that workers hold open though their names are gone."""
@@ -31,8 +33,9 @@ def measure(spark: SparkSession, job: Any) -> Footprint:
     local = Path(spark.sparkContext.getConf().get("spark.local.dir"))
     return Footprint(
         workers=sum(private_bytes(pid) for pid in pids),
+        driver=private_bytes(os.getpid()),
         jvm=sum(process.memory_info().rss for process in [jvm, *jvm.children()] if "java" in process.name()),
-        disk=_bytes_below(local) + sum(_unnamed_bytes(pid) for pid in pids),
+        disk=bytes_below(local) + sum(_unnamed_bytes(pid) for pid in pids),
     )
 
 
@@ -61,7 +64,7 @@ def private_bytes(pid: int) -> int:
     return 0
 
 
-def _bytes_below(folder: Path) -> int:
+def bytes_below(folder: Path) -> int:
     total = 0
     for path in folder.rglob("*"):
         with contextlib.suppress(FileNotFoundError):

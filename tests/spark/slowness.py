@@ -7,16 +7,23 @@ import polars as pl
 
 import cutwater as cw
 
+PARALLELISM = 2
+SLOW_RECORDS_PER_SECOND = 100_000 * PARALLELISM
+"""At most. The source could give a hundred times as many."""
+
 
 def dawdle(rows: pl.DataFrame) -> pl.DataFrame:
-    """Some 100 thousand rows a second; the source could give a hundred times as many."""
-    time.sleep(rows.height / 100_000)
+    time.sleep(rows.height / (SLOW_RECORDS_PER_SECOND / PARALLELISM))
     return rows
+
+
+def slow_records(job: cw.Job) -> int:
+    return sum(progress.records_in for subtask, progress in job.progress.items() if subtask.vertex == "slow")
 
 
 def slow_job(folder: Path) -> cw.Environment:
     env = cw.Environment(
-        parallelism=2,
+        parallelism=PARALLELISM,
         checkpointing=cw.Checkpointing("1s", storage=f"file:{folder / 'checkpoints'}"),
         restart=cw.no_restart(),
     )

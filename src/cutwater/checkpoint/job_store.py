@@ -89,7 +89,13 @@ class JobStore:
         """
         attempt = self._attempts.claim()
         before = self.record()
-        goes_on = not (isinstance(start, StartFresh) or (isinstance(start, Resume) and start.new_incarnation))
+        match start:
+            case StartFresh(goes_on=goes_on):
+                pass
+            case Resume(new_incarnation=begins_anew):
+                goes_on = not begins_anew
+            case _:
+                goes_on = True
         highest = self._highest_id()
         incarnation = before.incarnation if before is not None and goes_on else str(uuid.uuid4())
         abandoned = before.abandoned if before is not None else ()

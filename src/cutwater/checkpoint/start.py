@@ -60,9 +60,11 @@ class StartFacts:
 
 @dataclass(frozen=True, slots=True)
 class StartFresh:
-    """A new incarnation, from the beginning; the old one's checkpoints are archived."""
+    """From the beginning, in a new incarnation; the old one's checkpoints are archived. With ``goes_on`` in the same one, because
+    it has completed nothing: should its output show otherwise, then the sinks that find it know whose it is."""
 
     reason: str
+    goes_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,7 @@ def _start_automatically(facts: StartFacts) -> Start:
             f"Job {facts.job!r} has completed checkpoints in {facts.url}, and none is left: starting over would write its output "
             f"again. Bring them back from a copy, restore a savepoint with restore=<path>, or accept that with restore='fresh'."
         )
-    return StartFresh("the last run completed no checkpoint")
+    return StartFresh("the last run completed no checkpoint", goes_on=True)
 
 
 def _resume_latest(facts: StartFacts) -> Resume | None:

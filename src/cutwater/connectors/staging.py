@@ -75,15 +75,16 @@ class Staging:
         """A uid may begin with another one: what follows in a name decides whose it is."""
         return f"{slug(incarnation)}-{slug(uid)}-"
 
-    def visible(self, incarnation: str, uid: str, *, partitioned: bool) -> Iterator[tuple[Path, int]]:
-        """Files that were renamed into the target and are there still, each with the checkpoint that it was prepared for."""
+    def visible_behind(self, incarnation: str, uid: str, checkpoint: int, *, partitioned: bool) -> Path | None:
+        """A file in the target that was prepared for a later checkpoint, if there is one. There may be very many to look at."""
         prefix = _final_prefix(incarnation, uid)
-        for folder, folders, names in os.walk(self.target):
-            if not partitioned:
-                folders.clear()
+        folders = _folders_below(self.target) if partitioned else [(str(self.target), os.listdir(self.target))]
+        for folder, names in folders:
             for name in names:
-                if name.startswith(prefix) and _FINAL_REST.fullmatch(name, len(prefix)):
-                    yield Path(folder, name), checkpoint_of(name)
+                rest = _FINAL_REST.fullmatch(name, len(prefix)) if name.startswith(prefix) else None
+                if rest is not None and int(rest[1]) > checkpoint:
+                    return Path(folder, name)
+        return None
 
     def staged(self, incarnation: str, uid: str) -> Iterator[tuple[Path, StagedName]]:
         """What lies there now, by any attempt."""
@@ -93,6 +94,10 @@ class Staging:
                 name = StagedName.read(path.name)
                 if name is not None:
                     yield path, name
+
+
+def _folders_below(target: Path) -> Iterator[tuple[str, list[str]]]:
+    return ((folder, names) for folder, _, names in os.walk(target))
 
 
 def staged_name(ctx: SinkContext, transaction: str, index: int, stage: Stage) -> StagedName:
@@ -111,7 +116,7 @@ def _final_prefix(incarnation: str, uid: str) -> str:
     return f"part-{slug(incarnation)}-{slug(uid)}-"
 
 
-_FINAL_REST: Final = re.compile(r"\d{10,}-\d{5,}-\d{4,}\..+")
+_FINAL_REST: Final = re.compile(r"(\d{10,})-\d{5,}-\d{4,}\..+")
 
 
 def checkpoint_of(final: str) -> int:

@@ -37,9 +37,9 @@ def _unknown_to_the_storage(staging: Staging, ctx: SinkContext, *, partitioned: 
         # Files become visible before the manifest that lists them is written, and a job may have ended in between. One subtask
         # looks, as there may be many.
         if ctx.subtask == 0:
-            for path, checkpoint in staging.visible(ctx.incarnation, ctx.uid, partitioned=partitioned):
-                if checkpoint > known:
-                    yield f"{path} was committed with checkpoint {checkpoint}"
+            path = staging.visible_behind(ctx.incarnation, ctx.uid, known, partitioned=partitioned)
+            if path is not None:
+                yield f"{path} was committed with checkpoint {checkpoint_of(path.name)}"
     for path, written in staging.staged(ctx.incarnation, ctx.uid):
         if of_another_run(ctx, written):
             yield f"{path} was written by attempt {written.attempt}"

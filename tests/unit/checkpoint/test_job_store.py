@@ -270,6 +270,18 @@ def test_a_run_that_did_not_end_by_itself_is_resumed(storage: CheckpointStorage,
     assert start(storage) == Resume(CheckpointId(1))
 
 
+def test_a_run_that_completed_no_checkpoint_is_begun_again_under_its_own_name(storage: CheckpointStorage) -> None:
+    """Else sinks would not know its output for theirs, should it have some: an old copy of the storage may have been put back."""
+    store = running(storage)
+    incarnation = store.record()
+    decision = start(storage)
+    assert decision == StartFresh("the last run completed no checkpoint", goes_on=True)
+    again = JobStore(storage, "job").acquire_attempt(decision)
+    assert incarnation is not None
+    assert again.incarnation == incarnation.incarnation
+    assert again.attempt > incarnation.attempt
+
+
 def test_how_an_earlier_run_ended_says_nothing_about_the_last_one(storage: CheckpointStorage) -> None:
     store = running(storage)
     publish_next(store)

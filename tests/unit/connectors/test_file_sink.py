@@ -240,6 +240,10 @@ def test_output_that_no_manifest_lists_yet_is_output_too(tmp_path: Path, partiti
     restarted.open(context(attempt=2, visible_up_to=1))
     with pytest.raises(RestoreError, match=r"was committed with checkpoint 2, which the checkpoint storage knows"):
         restarted.recover([known])
+    begun_again = parquet_sink(tmp_path / "out", partition_by)
+    begun_again.open(context(attempt=2, visible_up_to=0))
+    with pytest.raises(RestoreError, match=r"which the checkpoint storage knows nothing of"):
+        begun_again.recover([])
     for others in ({"visible_up_to": 2}, {}, {"visible_up_to": 1, "uid": "other"}):
         goes_on = parquet_sink(tmp_path / "out", partition_by)
         goes_on.open(context(attempt=2, **others))
