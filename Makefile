@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench soak lock clean
 
-TESTS ?= $(wildcard tests/unit tests/simulation tests/chaos tests/spark tests/cli tests/examples)
+TESTS ?= $(wildcard tests/unit tests/simulation tests/spark tests/chaos tests/cli tests/examples)
 BIN := .venv/bin
 READY := .venv/.ready
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Runs the named tests (folders, files, single ones) in two parts: those without Spark on all cores, then those with Spark, two
-# files at a time: many of them wait for a paced source or a slow sink most of the time. Both parts are run, and if one fails, so
-# does the whole.
+# Runs the named tests (folders, files, single ones) in two parts: those without Spark on all cores, then those with Spark one after
+# the other, as a Spark job wants the cores for itself. Both parts are run, and if one fails, so does the whole.
 #   scripts/test.sh path [path ...]
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -33,9 +32,7 @@ trap 'exit 130' INT # pytest ends as if it had only failed, and the second part 
 export SPARK_SUBMIT_OPTS="${SPARK_SUBMIT_OPTS:-} -XX:TieredStopAtLevel=1" SPARK_LAUNCHER_OPTS=-XX:TieredStopAtLevel=1
 
 [ ${#plain[@]} -eq 0 ] || .venv/bin/pytest --numprocesses=logical --dist=worksteal "${plain[@]}" || failed+=("without Spark")
-# By file, in the order given: what is set up for a file is set up once, and the longest one begins first.
-[ ${#on_spark[@]} -eq 0 ] || .venv/bin/pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder "${on_spark[@]}" ||
-  failed+=("on Spark")
+[ ${#on_spark[@]} -eq 0 ] || .venv/bin/pytest "${on_spark[@]}" || failed+=("on Spark")
 
 [ ${#failed[@]} -gt 0 ] || exit 0
 printf 'failed: tests %s\n' "${failed[@]}" >&2

@@ -14,7 +14,6 @@ echo "$TMPDIR" >> folders
 [ ! -e fails ] || ! grep -qFx -- "$*" fails
 """
 BESIDE = "--numprocesses=logical --dist=worksteal"
-ON_SPARK = "--numprocesses=2 --dist=loadfile --no-loadscope-reorder"
 
 
 @pytest.fixture
@@ -43,10 +42,10 @@ def called(tree: Path, *paths: str) -> tuple[int, list[str]]:
     return ended.returncode, (tree / "calls").read_text().splitlines()
 
 
-def test_tests_without_spark_run_side_by_side_and_the_others_after_them_two_files_at_a_time(tree: Path) -> None:
+def test_tests_without_spark_run_side_by_side_and_the_others_after_them_alone(tree: Path) -> None:
     status, calls = called(tree, "tests/unit", "tests/simulation", "tests/spark", "tests/cli")
     assert status == 0
-    assert calls == [f"{BESIDE} tests/unit tests/simulation", f"{ON_SPARK} tests/spark tests/cli"]
+    assert calls == [f"{BESIDE} tests/unit tests/simulation", "tests/spark tests/cli"]
 
 
 @pytest.mark.parametrize(
@@ -54,18 +53,18 @@ def test_tests_without_spark_run_side_by_side_and_the_others_after_them_two_file
     [
         ("tests/unit/barrier/", f"{BESIDE} tests/unit/barrier/"),
         ("tests/simulation/test_x.py::test_y", f"{BESIDE} tests/simulation/test_x.py::test_y"),
-        ("tests/spark/test_x.py", f"{ON_SPARK} tests/spark/test_x.py"),
-        ("tests/unitary", f"{ON_SPARK} tests/unitary"),
+        ("tests/spark/test_x.py", "tests/spark/test_x.py"),
+        ("tests/unitary", "tests/unitary"),
     ],
 )
 def test_a_part_without_tests_is_not_run(tree: Path, path: str, call: str) -> None:
     assert called(tree, path) == (0, [call])
 
 
-@pytest.mark.parametrize("failing", [f"{BESIDE} tests/unit", f"{ON_SPARK} tests/spark"])
+@pytest.mark.parametrize("failing", [f"{BESIDE} tests/unit", "tests/spark"])
 def test_when_one_part_fails_both_are_run_and_the_whole_fails(tree: Path, failing: str) -> None:
     (tree / "fails").write_text(failing + "\n")
-    assert called(tree, "tests/unit", "tests/spark") == (1, [f"{BESIDE} tests/unit", f"{ON_SPARK} tests/spark"])
+    assert called(tree, "tests/unit", "tests/spark") == (1, [f"{BESIDE} tests/unit", "tests/spark"])
 
 
 def test_the_folder_in_memory_is_removed_unless_a_test_failed(tree: Path) -> None:
