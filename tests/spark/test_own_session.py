@@ -129,7 +129,7 @@ def test_a_start_that_waits_for_its_storage_keeps_no_other_from_starting(told: d
 
 
 def test_a_session_that_a_job_runs_on_stays_and_the_larger_job_is_told_so(told: dict[str, object]) -> None:
-    assert "This job needs 8 slots at the same time, and the session (master local[6]) has 6." in str(told["busy"])
+    assert "This job needs 8 slots at the same time, and the session (master local[6]) has 6, " in str(told["busy"])
     assert "No larger session was started: the job 'endless' still runs on it: wait for its end." in str(told["busy"])
 
 
