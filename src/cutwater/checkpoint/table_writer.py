@@ -17,6 +17,7 @@ from cutwater.state.stored import Form, StoredFile, StoredTable
 
 _COPIED_AT_ONCE = 1 << 20
 _COMPARED_BYTES = 1 << 16
+"""Larger files are copied without a look whether they are the same: it would take as long."""
 
 
 class NewFiles(Protocol):

@@ -639,15 +639,20 @@ def test_output_that_a_restored_path_commits_is_never_gone_behind(files: FileSto
     assert "checkpoint 2 may have been committed" in refused.reason
 
 
-def test_the_path_that_a_job_once_restored_is_not_gone_back_to_past_a_committed_checkpoint_that_is_lost(
-    files: FileStorage, tmp_path: Path
-) -> None:
+def restoring_checkpoint_900_of_another_job(files: FileStorage, tmp_path: Path) -> JobStore:
     place = FileStorage(str(tmp_path / "elsewhere"))
     other = JobStore(place, "other")
     record = other.acquire_attempt()
     other.publish(with_one_table(place, "other/chk-900", 900, record.incarnation, 1, job="other"))
     store = JobStore(files, "job")
     store.acquire_attempt(start(files, f"{place.root}/other/chk-900"))  # type: ignore[arg-type]
+    return store
+
+
+def test_the_path_that_a_job_once_restored_is_not_gone_back_to_past_a_committed_checkpoint_that_is_lost(
+    files: FileStorage, tmp_path: Path
+) -> None:
+    store = restoring_checkpoint_900_of_another_job(files, tmp_path)
     own, _ = publish_next(store)
     store.commit_began(own)
     store.delete_checkpoints([own])
@@ -888,12 +893,7 @@ def test_output_of_a_restored_path_is_known_to_be_visible_when_the_user_goes_bac
 def test_the_id_of_a_path_of_another_job_says_nothing_about_what_is_visible_here(
     files: FileStorage, tmp_path: Path
 ) -> None:
-    place = FileStorage(str(tmp_path / "elsewhere"))
-    other = JobStore(place, "other")
-    record = other.acquire_attempt()
-    other.publish(with_one_table(place, "other/chk-900", 900, record.incarnation, 1, job="other"))
-    store = JobStore(files, "job")
-    store.acquire_attempt(start(files, f"{place.root}/other/chk-900"))  # type: ignore[arg-type]
+    store = restoring_checkpoint_900_of_another_job(files, tmp_path)
     assert restored_up_to(store) == (900, 0)
 
 
