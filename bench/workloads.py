@@ -195,7 +195,9 @@ W4 = Workload(
     "W4",
     "a full checkpoint of 1 M keys of 100 bytes, records coming at a steady rate",
     (
-        Contestant("Cutwater, Memory", "ours", ("bench.ours.w4",), ("--seconds", "4", "--keys", "100000")),
+        Contestant(
+            "Cutwater, Memory", "ours", ("bench.ours.w4",), ("--warm-up", "2", "--seconds", "4", "--keys", "100000")
+        ),
         Contestant(
             "Flink SQL, heap",
             "flink",
@@ -219,13 +221,13 @@ W4_INCREMENTAL = Workload(
             "Cutwater, RocksDB",
             "ours",
             (*_OURS_W4_FEW, "--backend", "rocksdb-incremental"),
-            ("--seconds", "4", "--keys", "100000"),
+            ("--warm-up", "2", "--seconds", "4", "--keys", "100000"),
         ),
         Contestant(
             "Cutwater, Memory",
             "ours",
             (*_OURS_W4_FEW, "--backend", "memory-incremental"),
-            ("--seconds", "4", "--keys", "100000"),
+            ("--warm-up", "2", "--seconds", "4", "--keys", "100000"),
         ),
         Contestant(
             "Flink SQL, RocksDB",

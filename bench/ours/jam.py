@@ -1,14 +1,13 @@
 """A jammed pipeline: keyed steps one behind the other, a sink that takes a millisecond a record, sources at full speed.
 
-How long checkpoints take, cut aligned, aligned with a timeout, and unaligned, one job each in one session: until the last barrier
-has arrived everywhere, and as a whole. Then unaligned with two steps and with five, the bytes on their way made equal; and
-how many bytes wait in the inboxes over twelve checkpoints in a row. `--sink burn` hashes for about as long
-instead of sleeping, as the peer does, which has no sink that sleeps.
+How long checkpoints take, cut aligned, aligned with a timeout, and unaligned, one job and session each: until the last barrier
+has arrived everywhere, and as a whole. Then unaligned with five steps and with two, whose pipes are wider, so that as many bytes
+are on their way; and how many bytes wait in the inboxes over twelve checkpoints in a row. `--sink burn` hashes for about as
+long instead of sleeping, as the peer does, which has no sink that sleeps.
 """
 
 import argparse
 import hashlib
-import math
 import statistics
 import time
 from collections.abc import Iterator, Mapping
@@ -23,7 +22,7 @@ import cutwater as cw
 from bench.ours.session import PRIME, arguments, scratch_folder, session
 from bench.peers.measure import Meter, emit, note
 from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointStatus
-from cutwater.job.definition import JobDefinition
+from cutwater.spark.settings import RECOMMENDED
 from cutwater.subtask.limits import FlowLimits
 
 MODES: Mapping[str, Mapping[str, Any]] = {
@@ -32,7 +31,8 @@ MODES: Mapping[str, Mapping[str, Any]] = {
     "unaligned": {"unaligned": True},
 }
 MILLISECOND = 0.001
-WARM_UP_SECONDS = 20
+SLOTS = 24
+WARM_UP_SECONDS = 30
 BURNT_BYTES = 480 << 10
 """About a millisecond."""
 
@@ -59,15 +59,6 @@ class SlowSink(cw.Process):
         else:
             time.sleep(MILLISECOND)
         yield row
-
-
-class LimitedEnvironment(cw.Environment):
-    """With another bound of the inboxes than users have."""
-
-    limits = FlowLimits()
-
-    def define(self, name: str, parallelism: int) -> JobDefinition:
-        return replace(super().define(name, parallelism), limits=self.limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +113,9 @@ def barriers_ms(info: CheckpointInfo) -> float:
     return max(each.start_delay + each.alignment for each in info.subtasks) * 1e3
 
 
-def jammed_job(spark: SparkSession, shape: Shape, mode: str, folder: Path, limits: FlowLimits) -> cw.Job:
+def jammed_job(spark: SparkSession, shape: Shape, mode: str, folder: Path) -> cw.Job:
     """Started, and standing in a jam: every inbox is full, and all of the state is there."""
-    env = LimitedEnvironment(
+    env = cw.Environment(
         spark=spark,
         parallelism=shape.parallelism,
         checkpointing=cw.Checkpointing(  # they are asked for
@@ -132,11 +123,10 @@ def jammed_job(spark: SparkSession, shape: Shape, mode: str, folder: Path, limit
         ),
         restart=cw.no_restart(),
     )
-    env.limits = limits
     shape.build(env)
     job = env.start(f"jam-{mode}-{shape.steps}", restore="fresh")
     deadline = time.monotonic() + 120
-    while not is_jammed(job, shape, limits):
+    while not is_jammed(job, shape):
         if job.status == "failed":
             job.wait()
         if time.monotonic() > deadline:
@@ -145,9 +135,11 @@ def jammed_job(spark: SparkSession, shape: Shape, mode: str, folder: Path, limit
     return job
 
 
-def is_jammed(job: cw.Job, shape: Shape, limits: FlowLimits) -> bool:
+def is_jammed(job: cw.Job, shape: Shape) -> bool:
     readers = [each for subtask, each in job.progress.items() if "step" in subtask.vertex]
-    full = [each.inbox_bytes >= limits.least_inbox_bytes / 2 and each.records_in >= shape.keys for each in readers]
+    full = [
+        each.inbox_bytes >= FlowLimits().least_inbox_bytes / 2 and each.records_in >= shape.keys for each in readers
+    ]
     return len(full) == shape.steps * shape.parallelism and all(full)
 
 
@@ -177,12 +169,9 @@ def take(job: cw.Job, shape: Shape, count: int, pause: float) -> Taken:
     return Taken(taken, inboxes, shape.parallelism * seconds * 1e3 / max(1, passed))
 
 
-def run(
-    spark: SparkSession, shape: Shape, mode: str, count: int, pause: float, limits: FlowLimits | None = None
-) -> Taken:
-    limits = limits or FlowLimits()
+def run(spark: SparkSession, shape: Shape, mode: str, count: int, pause: float) -> Taken:
     with scratch_folder() as folder:
-        taken = take(jammed_job(spark, shape, mode, folder, limits), shape, count, pause)
+        taken = take(jammed_job(spark, shape, mode, folder), shape, count, pause)
     each_ms = ", ".join(f"{barriers_ms(each):.0f}" for each in taken.checkpoints)
     inboxes = ", ".join(f"{size / 1e6:.1f}" for size in taken.inbox_bytes)
     note(
@@ -200,11 +189,11 @@ def run(
     return taken
 
 
-def equal_in_flight(deep: Taken, steps: int, fewer: int, parallelism: int) -> FlowLimits:
-    """The bound of the inboxes with which ``fewer`` steps have as many bytes on their way. Of those of ``deep`` nearly all are
-    in Spark's pipes, which the inboxes of slow subtasks are small beside; here they are filled whatever their pace."""
-    in_pipe = deep.in_flight_bytes / (steps * parallelism)
-    return FlowLimits(inbox_bytes=int(deep.in_flight_bytes / (fewer * parallelism) - in_pipe), inbox_seconds=math.inf)
+def wider_pipes(times: float) -> dict[str, str]:
+    """Settings of a session whose exchange holds so many times the bytes: nearly all that is on its way in a jam is there, and a
+    barrier has to travel behind it. (In the inboxes of slow subtasks there is little, and it need not travel any more.)"""
+    limits = ("spark.shuffle.streaming.readerMaxMemory", "spark.shuffle.streaming.writerMaxMemory")
+    return {each: str(int(int(RECOMMENDED[each]) * times)) for each in limits}
 
 
 def most_at_last(bytes_held: list[int]) -> int:
@@ -212,11 +201,13 @@ def most_at_last(bytes_held: list[int]) -> int:
     return max(bytes_held[-max(1, len(bytes_held) // 3) :])
 
 
-def depth_figures(spark: SparkSession, wanted: argparse.Namespace, shape: Shape) -> dict[str, float]:
-    """Five steps, then two with as many bytes on their way."""
-    deep = run(spark, replace(shape, steps=5), "unaligned", wanted.count, wanted.pause)
-    limits = equal_in_flight(deep, 5, 2, shape.parallelism)
-    shallow = run(spark, replace(shape, steps=2), "unaligned", wanted.count, wanted.pause, limits)
+def depth_figures(wanted: argparse.Namespace, shape: Shape) -> dict[str, float]:
+    """Five steps and two, with as many bytes on their way."""
+    taken = {}
+    for steps, conf in ((5, {}), (2, wider_pipes(5 / 2))):
+        with session(SLOTS, **conf) as spark:
+            taken[steps] = run(spark, replace(shape, steps=steps), "unaligned", wanted.count, wanted.pause)
+    deep, shallow = taken[5], taken[2]
     return {
         "barriers_5_steps_ms": deep.barriers_ms,
         "barriers_2_steps_ms": shallow.barriers_ms,
@@ -240,9 +231,11 @@ def main() -> None:
     wanted = parser.parse_args()
     shape = Shape(wanted.steps, wanted.row_bytes, int(wanted.state_mb * 1e6), wanted.sink == "burn", wanted.parallelism)
     fields: dict[str, Any] = {}
-    with Meter() as meter, session(slots=24) as spark:
+    with Meter() as meter:
         for mode in wanted.modes:
-            taken = run(spark, shape, mode, wanted.count if mode == "unaligned" else wanted.slow_count, wanted.pause)
+            count = wanted.count if mode == "unaligned" else wanted.slow_count
+            with session(SLOTS) as spark:
+                taken = run(spark, shape, mode, count, wanted.pause)
             prefix = "" if mode == "unaligned" else f"{mode}_"
             fields |= {
                 f"{prefix}barriers_ms": taken.barriers_ms,
@@ -257,7 +250,7 @@ def main() -> None:
         if "aligned" in wanted.modes and "unaligned" in wanted.modes:
             fields["aligned_times"] = fields["aligned_barriers_ms"] / fields["barriers_ms"]
         if wanted.depths:
-            fields |= depth_figures(spark, wanted, shape)
+            fields |= depth_figures(wanted, shape)
     emit(
         "jam",
         "cutwater",

@@ -21,8 +21,8 @@ PRIME = 2654435761
 
 
 @contextmanager
-def session(slots: int = 16) -> Iterator[SparkSession]:
-    conf = cw.spark_conf(slots=slots)
+def session(slots: int = 16, **settings: str) -> Iterator[SparkSession]:
+    conf = cw.spark_conf(slots=slots, **settings)
     conf.set("spark.ui.enabled", "false").set("spark.driver.host", "127.0.0.1").set("spark.driver.memory", "2g")
     conf.set("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={quiet_logging()}")
     spark = SparkSession.builder.config(conf=conf).getOrCreate()

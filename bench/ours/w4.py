@@ -1,7 +1,8 @@
 """W4: how long a checkpoint of a million keys takes, of about 100 bytes each: count, sum and the largest of texts of 80 letters.
 
 Records come at a steady rate, below what the job could take, and a checkpoint is asked for every other second once all keys are
-there. As for the peers: the median of those that completed. With `--one-in N` records then come to every N-th key only.
+there and the JVM has compiled what it runs, as for the peers: the median of those that completed. With `--one-in N` records then
+come to every N-th key only.
 """
 
 import statistics
@@ -12,7 +13,7 @@ import polars as pl
 import cutwater as cw
 from bench.ours.session import arguments, environment, scratch_folder, session, spread_over_keys, variant
 from bench.peers.measure import emit
-from cutwater.checkpoint.statistics import CheckpointStatus
+from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointStatus
 
 
 def wide_totals(env: cw.Environment, keys: int, rate: int, one_in: int) -> None:
@@ -25,10 +26,21 @@ def wide_totals(env: cw.Environment, keys: int, rate: int, one_in: int) -> None:
     wide.write(cw.discard(), uid="dropped")
 
 
+def take(job: cw.Job, seconds: float) -> list[CheckpointInfo]:
+    until, taken = time.monotonic() + seconds, []
+    while time.monotonic() < until:
+        taken.append(job.trigger_checkpoint())
+        time.sleep(2)
+    return taken
+
+
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--rate", type=int, default=300_000)
     parser.add_argument("--seconds", type=float, default=20, help="of measuring, after all keys were seen")
+    parser.add_argument(
+        "--warm-up", type=float, default=30, help="seconds before that; the peers have 40 from their start"
+    )
     parser.add_argument("--one-in", type=int, default=1, help="of so many keys one changes once all were seen")
     wanted = parser.parse_args()
     wanted.checkpoints = "1h"  # they are asked for
@@ -40,11 +52,8 @@ def main() -> None:
             sum(each.records_in for each in job.trigger_checkpoint().subtasks if "totals" in each.vertex) < wanted.keys
         ):
             time.sleep(1)
-        job.trigger_checkpoint()  # what came last of all keys is in it
-        until, taken = time.monotonic() + wanted.seconds, []
-        while time.monotonic() < until:
-            taken.append(job.trigger_checkpoint())
-            time.sleep(2)
+        take(job, wanted.warm_up)  # what came last of all keys is in the first of them
+        taken = take(job, wanted.seconds)
         job.cancel()
         job.wait()
     done = [info for info in taken if info.status is CheckpointStatus.COMPLETED]

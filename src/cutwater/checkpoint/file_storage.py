@@ -39,23 +39,24 @@ class FileStorage:
 
     def create(self, name: str, content: bytes) -> bool:
         path = self._path(name)
-        staged = _stage(path, content)
+        staged, made_in = _stage(path, content)
         try:
             created = _link(staged, path)
         finally:
             _forget(staged)
         # Also for the loser of a race: what it is told exists must still exist after the machine's crash.
-        _sync_entry(path)
+        _sync_entry(path, made_in)
         return created
 
     def put(self, name: str, content: bytes) -> None:
         path = self._path(name)
-        _move(_stage(path, content), path)
+        staged, made_in = _stage(path, content)
+        _move(staged, path, made_in)
 
     @contextmanager
     def open_write(self, name: str) -> Iterator[IO[bytes]]:
         path = self._path(name)
-        staged, descriptor = _open_staged(path)
+        staged, descriptor, made_in = _open_staged(path)
         try:
             with open(descriptor, "wb", buffering=_WRITE_BUFFER) as file:
                 yield file
@@ -67,20 +68,20 @@ class FileStorage:
         except BaseException:
             _forget(staged)
             raise
-        _move(staged, path)
+        _move(staged, path, made_in)
 
     def link(self, existing: str, name: str) -> bool:
         """Give a file that is already durable elsewhere a second name; False: it is on another file system, or none that
         knows links."""
         path = self._path(name)
         try:
-            _make_folder(os.path.dirname(path))
+            made_in = _make_folder(os.path.dirname(path))
             os.link(existing, path)
         except OSError as error:
             if error.errno in (errno.EXDEV, errno.ENOTSUP, errno.EPERM, errno.EMLINK):
                 return False
             raise _not_stored(path, error) from error
-        _sync_entry(path)
+        _sync_entry(path, made_in)
         return True
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
@@ -160,9 +161,9 @@ class FileStorage:
             _sync_folder(folder)
 
 
-def _stage(path: str, content: bytes) -> str:
-    """Write ``content``, durable, under a staged name beside ``path``."""
-    staged, descriptor = _open_staged(path)
+def _stage(path: str, content: bytes) -> tuple[str, list[str]]:
+    """Write ``content``, durable, under a staged name beside ``path``. Beside that name comes what ``_make_folder`` says."""
+    staged, descriptor, made_in = _open_staged(path)
     try:
         try:
             view = memoryview(content)
@@ -177,23 +178,25 @@ def _stage(path: str, content: bytes) -> str:
     except BaseException:
         _forget(staged)
         raise
-    return staged
+    return staged, made_in
 
 
-def _open_staged(path: str) -> tuple[str, int]:
+def _open_staged(path: str) -> tuple[str, int, list[str]]:
     folder = os.path.dirname(path)
     staged = os.path.join(folder, _STAGED + uuid.uuid4().hex)
+    made_in: list[str] = []
     try:
         while True:
             # A concurrent delete may remove the folder while it is still empty: make it again.
             with suppress(FileNotFoundError):
-                _make_folder(folder)
-                return staged, os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+                made_in += _make_folder(folder)
+                return staged, os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), made_in
     except OSError as error:
         raise _not_stored(path, error) from error
 
 
-def _make_folder(folder: str) -> None:
+def _make_folder(folder: str) -> list[str]:
+    """The folders that got a new one, to be synced when the file is in it: sooner, the disk would be waited for once more."""
     missing: list[str] = []
     while not os.path.isdir(folder):
         # Another process may have made it between the two looks.
@@ -204,7 +207,7 @@ def _make_folder(folder: str) -> None:
     for each in reversed(missing):
         with suppress(FileExistsError):
             os.mkdir(each)
-        _sync_folder(os.path.dirname(each))
+    return [os.path.dirname(each) for each in missing]
 
 
 def _link(staged: str, path: str) -> bool:
@@ -220,7 +223,7 @@ def _link(staged: str, path: str) -> bool:
     return True
 
 
-def _move(staged: str, path: str) -> None:
+def _move(staged: str, path: str, made_in: Sequence[str]) -> None:
     try:
         os.rename(staged, path)
     except OSError as error:
@@ -228,12 +231,13 @@ def _move(staged: str, path: str) -> None:
         if error.errno in _CERTAINLY_REFUSED:
             raise _not_stored(path, error) from error
         raise _uncertain(path, error) from error
-    _sync_entry(path)
+    _sync_entry(path, made_in)
 
 
-def _sync_entry(path: str) -> None:
+def _sync_entry(path: str, made_in: Sequence[str]) -> None:
     try:
-        _sync_folder(os.path.dirname(path))
+        for folder in (os.path.dirname(path), *made_in):
+            _sync_folder(folder)
     except OSError as error:
         raise _uncertain(path, error) from error
 
