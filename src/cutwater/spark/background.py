@@ -1,6 +1,8 @@
 """The threads beside a subtask's loop: one stores snapshots, one commits output."""
 
+import os
 import queue
+import sys
 import threading
 from collections.abc import Callable
 
@@ -9,18 +11,24 @@ from cutwater.errors import ControlError
 STOP_SECONDS = 2.0
 """How long a failed subtask waits for these threads before it closes what they may be using."""
 
+STEPS_BACK = 8
+"""The nice value of a thread that others go before: it gets a sixth of what they do of a processor that they want too."""
+
 
 class _Worker(threading.Thread):
-    """Runs callables one after the other."""
+    """Runs callables one after the other. ``steps_back``: others that want the processor go before it."""
 
-    def __init__(self, name: str, failed: Callable[[BaseException], None]) -> None:
+    def __init__(self, name: str, failed: Callable[[BaseException], None], *, steps_back: bool = False) -> None:
         super().__init__(name=name, daemon=True)
+        self._steps_back = steps_back
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._failed = failed
         self._stopped = False
         self.start()
 
     def run(self) -> None:
+        if self._steps_back and sys.platform == "linux":  # elsewhere only whole processes have one
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), STEPS_BACK)
         while (work := self._queue.get()) is not None and not self._stopped:
             try:
                 work()
@@ -44,11 +52,15 @@ class _Worker(threading.Thread):
 class BackgroundThreads:
     """The subtask's Background: a snapshot thread and a commit thread."""
 
-    def __init__(self, may_commit: Callable[[], bool]) -> None:
-        """``may_commit``: whether this process still has the right to touch the outside world."""
+    def __init__(self, may_commit: Callable[[], bool], *, barriers_first: bool = False) -> None:
+        """``may_commit``: whether this process still has the right to touch the outside world.
+
+        ``barriers_first``: storing steps back. Unaligned, many subtasks cut at once, and those whose barriers have come would
+        take the processors from the others, whose barriers are still on their way.
+        """
         self._may_commit = may_commit
         self._failed: Callable[[BaseException], None] = lambda error: None
-        self._snapshots = _Worker("cutwater-snapshot", self._report)
+        self._snapshots = _Worker("cutwater-snapshot", self._report, steps_back=barriers_first)
         self._commits = _Worker("cutwater-commit", self._report)
 
     def _report(self, error: BaseException) -> None:

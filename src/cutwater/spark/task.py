@@ -103,7 +103,9 @@ class SubtaskTask:
             self._on_message,
             lease=f"{blueprint.lease_seconds}s",
         )
-        threads = BackgroundThreads(client.holds_lease)
+        checkpointing = blueprint.definition.checkpointing
+        overtakes = checkpointing is not None and checkpointing.unaligned
+        threads = BackgroundThreads(client.holds_lease, barriers_first=overtakes)
         try:
             client.send(Hello(socket.gethostname(), os.getpid(), psutil.Process().create_time()))
             subtask = self._make_subtask(client.send, threads)

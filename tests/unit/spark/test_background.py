@@ -1,5 +1,6 @@
 """The threads beside the loop."""
 
+import os
 import threading
 
 from cutwater.errors import ControlError
@@ -24,6 +25,23 @@ def test_a_process_that_lost_its_lease_commits_nothing_more() -> None:
     threads.finish()
     assert sorted(done) == ["first", "snapshot"], "a snapshot harms nobody"
     assert [type(failure) for failure in failures] == [ControlError]
+
+
+def test_storing_steps_back_where_barriers_go_first_and_committing_does_not() -> None:
+    nice: dict[str, int] = {}
+
+    def note(who: str) -> None:
+        nice[who] = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    for barriers_first in (False, True):
+        threads = BackgroundThreads(lambda: True, barriers_first=barriers_first)
+        threads.snapshot(lambda: note(f"storing, {barriers_first}"))  # noqa: B023
+        threads.commit(lambda: note(f"committing, {barriers_first}"))  # noqa: B023
+        threads.finish()
+    note("the loop")
+    steps_back = nice.pop("storing, True")
+    assert steps_back > nice["the loop"]
+    assert set(nice.values()) == {nice["the loop"]}
 
 
 def test_where_a_busy_thread_is_can_be_told() -> None:
