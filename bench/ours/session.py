@@ -61,8 +61,8 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-WARM_UPS = 2
-"""Runs that do not count: the JVM's compiler is still busy with the code of the first, and what it takes is not ours."""
+WARM_UPS = 4
+"""Runs that do not count: the JVM's compiler is busy with their code for about 40 s, and what it takes is not ours."""
 
 
 def alternating(pairs: int) -> list[bool]:

@@ -33,14 +33,14 @@ def totals(env: cw.Environment, records: int, keys: int) -> None:
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--n", type=int, default=40_000_000)
-    parser.add_argument("--pairs", type=int, default=2, help="runs with checkpoints, and as many without")
+    parser.add_argument("--pairs", type=int, default=4, help="runs with checkpoints, and as many without")
     wanted = parser.parse_args()
 
     seconds: dict[bool, list[float]] = {True: [], False: []}
     cpu: dict[bool, list[float]] = {True: [], False: []}
     others, completed = [], 0
     with session() as spark:
-        for number, checkpoints in enumerate([True, False, *alternating(wanted.pairs)]):
+        for number, checkpoints in enumerate([*alternating(WARM_UPS // 2), *alternating(wanted.pairs)]):
             quiet()
             with scratch_folder() as folder:
                 env = environment(spark, wanted, folder, checkpoints=checkpoints)

@@ -101,6 +101,12 @@ class Checkpointing:
         for name, flag in (("unaligned", unaligned), ("stop_the_world", stop_the_world)):
             check_flag(name, flag)
         _refuse_impossible_cuts(chosen_mode, concurrent, unaligned=unaligned, aligned_timeout=aligned_timeout)
+        whole, aligned = parse_duration("timeout", timeout), _optional_duration("aligned_timeout", aligned_timeout)
+        if aligned is not None and aligned >= whole:
+            raise ConfigError(
+                f"aligned_timeout={aligned_timeout!r} with timeout={timeout!r}: a checkpoint would have failed before its cut "
+                "becomes unaligned; aligned_timeout must be the shorter one."
+            )
         if unaligned and stop_the_world:
             raise ConfigError(
                 "stop_the_world=True with unaligned=True: sources that stand still until all is drained leave nothing to "
@@ -111,11 +117,11 @@ class Checkpointing:
             "storage": _storage(storage),
             "mode": chosen_mode,
             "min_pause": pause,
-            "timeout": parse_duration("timeout", timeout),
+            "timeout": whole,
             "max_concurrent": concurrent,
             "tolerable_failures": _whole_number("tolerable_failures", tolerable_failures, at_least=0),
             "unaligned": unaligned,
-            "aligned_timeout": _optional_duration("aligned_timeout", aligned_timeout),
+            "aligned_timeout": aligned,
             "max_in_flight": parse_byte_size("max_in_flight", max_in_flight),
             "retain": _whole_number("retain", retain, at_least=1),
             "on_cancel": _choice("on_cancel", on_cancel, OnCancel),

@@ -1,7 +1,9 @@
 """A rule taken away on purpose, and the search for a schedule that notices."""
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,10 +40,21 @@ def check_that_it_is_caught(
     judge(variant.setting(caught))
 
 
+def _require_fault_of_the_product(failure: BaseException) -> None:
+    """A variant that stumbles over its own code breaks no rule."""
+    cause: BaseException | None = failure
+    while cause is not None:
+        if isinstance(cause, TypeError | AttributeError | NameError):
+            where = traceback.extract_tb(cause.__traceback__)[-1]
+            assert "tests" not in Path(where.filename).parts, f"{where.filename}:{where.lineno}: {cause}"
+        cause = cause.__cause__ or cause.__context__
+
+
 def _fails(setting: Setting, judge: Callable[[Setting], object]) -> bool:
     try:
         judge(setting)
     except Exception as failure:
+        _require_fault_of_the_product(failure)
         print(f"seed {setting.seed}: {type(failure).__name__}: {str(failure)[:300]}")
         return True
     return False

@@ -82,6 +82,7 @@ def test_memory_is_short_for_memory_storage_of_five_megabytes():
         ({"unaligned": True, "mode": "at_least_once"}, "mode='at_least_once'", "mode='exactly_once'"),
         ({"aligned_timeout": "1s"}, "aligned_timeout='1s'", "unaligned=True"),
         ({"unaligned": True, "aligned_timeout": 5}, "aligned_timeout=5", "'5s'"),
+        ({"unaligned": True, "aligned_timeout": "2s", "timeout": "2s"}, "aligned_timeout='2s'", "the shorter one"),
         ({"unaligned": True, "stop_the_world": True}, "stop_the_world=True with unaligned=True", "one of the two"),
         ({"unaligned": True, "max_in_flight": "much"}, "max_in_flight='much'", "'64 MiB'"),
         ({"max_in_flight": 0}, "max_in_flight=0", "at least one byte"),

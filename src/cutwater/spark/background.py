@@ -5,6 +5,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from cutwater.errors import ControlError
 
@@ -12,7 +13,7 @@ STOP_SECONDS = 2.0
 """How long a failed subtask waits for these threads before it closes what they may be using."""
 
 STEPS_BACK = 8
-"""The nice value of a thread that others go before: it gets a sixth of what they do of a processor that they want too."""
+"""By so much a thread is nicer than others that go before it: it gets a sixth of what they do of a processor that they want."""
 
 
 class _Worker(threading.Thread):
@@ -27,8 +28,8 @@ class _Worker(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        if self._steps_back and sys.platform == "linux":  # elsewhere only whole processes have one
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), STEPS_BACK)
+        if self._steps_back:
+            _step_back()
         while (work := self._queue.get()) is not None and not self._stopped:
             try:
                 work()
@@ -47,6 +48,14 @@ class _Worker(threading.Thread):
         self._stopped = True
         self._queue.put(None)
         self.join(seconds)
+
+
+def _step_back() -> None:
+    """Of this thread; where the system does not let it, it stays where it is."""
+    if sys.platform == "linux":  # elsewhere only whole processes have a priority
+        with suppress(OSError):
+            thread = threading.get_native_id()
+            os.setpriority(os.PRIO_PROCESS, thread, min(19, os.getpriority(os.PRIO_PROCESS, thread) + STEPS_BACK))
 
 
 class BackgroundThreads:

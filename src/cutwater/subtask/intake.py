@@ -135,11 +135,19 @@ class Intake:
         recording = self._recording
         return None if recording is None else recording.checkpoint
 
+    def begin_cut(self, checkpoint: CheckpointId) -> bool:
+        """The loop is about to cut because the driver said so, as its input is over: from here on a later call of the driver's
+        comes too late. False: that call was there first, and the cut is due."""
+        with self._changed:
+            if self._due is not None:
+                return False
+            self._transition(*self._barriers.cut_taken(checkpoint))
+            return True
+
     def cut_taken(self, checkpoint: CheckpointId) -> None:
-        """The loop has cut where barriers or the driver said so, and nothing was overtaken."""
+        """The loop has cut where a mark stood or where ``begin_cut`` allowed it, and nothing was overtaken."""
         with self._changed:
             self._heard.cut(checkpoint)
-            self._transition(*self._barriers.cut_taken(checkpoint))
 
     def record(self, mark: CutMark, rest: Sequence[Row]) -> None:
         """The loop has frozen its state at the unaligned ``mark`` and has not gone on: ``rest`` is what it had taken and did

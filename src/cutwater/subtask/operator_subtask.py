@@ -155,7 +155,7 @@ class OperatorSubtask(Subtask):
 
     def _on_trigger(self, trigger: TriggerCheckpoint) -> Iterator[Step]:
         """Only a subtask whose input ended is triggered directly; for others the barriers are the trigger."""
-        if self._ended and not self._must_cut():
+        if self._ended and self.intake.begin_cut(trigger.checkpoint):
             yield from self._cut_now(trigger)
 
     def _must_cut(self) -> bool:

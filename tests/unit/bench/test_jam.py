@@ -1,6 +1,6 @@
 """What is made of the checkpoints of a jammed job."""
 
-from bench.ours.jam import Taken, barriers_ms, equal_in_flight, most_at_last
+from bench.ours.jam import barriers_ms, most_at_last, wider_pipes
 from cutwater.checkpoint.statistics import (
     CheckpointInfo,
     CheckpointKind,
@@ -33,10 +33,11 @@ def test_the_last_barrier_counts_wherever_it_arrives() -> None:
     assert barriers_ms(checkpoint((0.5, 0.0, 0), (0.1, 0.6, 0), (0.2, 0.1, 0))) == 700
 
 
-def test_fewer_steps_get_larger_inboxes_until_as_many_bytes_are_on_their_way() -> None:
-    """Ten subtasks with 5 MiB in the pipe have what four have with as much there and 7.5 in the inbox."""
-    deep = Taken([checkpoint((0.0, 0.0, 50 * MIB))], [])
-    assert equal_in_flight(deep, steps=5, fewer=2, parallelism=2).inbox_bytes == 7.5 * MIB
+def test_fewer_steps_get_wider_pipes_until_as_many_bytes_are_on_their_way() -> None:
+    assert wider_pipes(5 / 2) == {
+        "spark.shuffle.streaming.readerMaxMemory": str(int(2.5 * MIB)),
+        "spark.shuffle.streaming.writerMaxMemory": str(int(2.5 * MIB)),
+    }
 
 
 def test_bytes_that_grow_with_each_checkpoint_show_in_the_last_third() -> None:

@@ -3,6 +3,8 @@
 import os
 import threading
 
+import pytest
+
 from cutwater.errors import ControlError
 from cutwater.spark.background import BackgroundThreads
 from cutwater.spark.last_words import stack_of
@@ -42,6 +44,18 @@ def test_storing_steps_back_where_barriers_go_first_and_committing_does_not() ->
     steps_back = nice.pop("storing, True")
     assert steps_back > nice["the loop"]
     assert set(nice.values()) == {nice["the loop"]}
+
+
+def test_a_process_that_may_not_change_priorities_stores_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: int) -> None:
+        raise PermissionError("not for you")
+
+    monkeypatch.setattr(os, "setpriority", refuse)
+    stored: list[str] = []
+    threads = BackgroundThreads(lambda: True, barriers_first=True)
+    threads.snapshot(lambda: stored.append("one"))
+    threads.finish()
+    assert stored == ["one"]
 
 
 def test_where_a_busy_thread_is_can_be_told() -> None:

@@ -163,6 +163,23 @@ def test_past_the_timeout_a_cut_that_the_loop_has_begun_is_taken_once() -> None:
     assert bench.intake.recording == TWO
 
 
+def test_past_the_timeout_a_cut_that_the_driver_asked_for_and_the_loop_has_begun_is_taken_once() -> None:
+    """All input is over: no barrier comes, and the driver triggers the cut itself."""
+    bench = roomy()
+    for channel in (A, B):
+        bench.end(channel)
+    assert bench.taken() == ["END A", "END B"]
+    assert bench.intake.begin_cut(ONE)
+    bench.intake.request_cut(ONE, 5.0)
+    bench.intake.cut_taken(ONE)
+    assert bench.intake.due_cut is None
+    assert bench.recorded == []
+    bench.intake.request_cut(TWO, 6.0)
+    assert not bench.intake.begin_cut(TWO), "it is due"
+    bench.cut()
+    assert bench.stored() == []
+
+
 def test_an_abort_while_the_loop_freezes_its_state_drops_the_checkpoint() -> None:
     bench = roomy()
     bench.intake.request_cut(ONE, 5.0)
