@@ -136,6 +136,22 @@ def test_a_claimed_checkpoint_that_its_owner_gave_up_is_deleted_when_there_are_e
     intact(one)
 
 
+@pytest.mark.parametrize("owner_claims", [False, True])
+def test_a_claimed_checkpoint_that_its_owner_was_restored_from_by_path_stays(
+    tmp_path: Path, owner_claims: bool
+) -> None:
+    """With no checkpoint of its own since, its owner has nothing else to start from."""
+    one, path = began_with(tmp_path)
+    go_on_from(one, path, claim=owner_claims)
+    one.simulation.driver.end("failed")
+    two = restored(tmp_path, "two", path, claim=True)
+    for _ in range(3):
+        take_next(two)
+    assert path.exists()
+    one.simulation.start_attempt()
+    take_next(one)
+
+
 def test_a_claimed_checkpoint_of_a_job_that_runs_stays(tmp_path: Path) -> None:
     _, path = began_with(tmp_path)
     one = job(tmp_path, "one")

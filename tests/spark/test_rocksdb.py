@@ -11,6 +11,7 @@ import cutwater as cw
 from cutwater.checkpoint.file_storage import FileStorage
 from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.verification import verify
+from tests.local_state import rocksdb_folder
 from tests.small_disk import fill, small_disk
 from tests.spark.troubled import StuckInRestore
 from tests.spark.workers import completed_checkpoints, kill, kill_worker, wait_until
@@ -66,7 +67,7 @@ def test_state_that_is_larger_than_its_cache_counts_once_over_a_killed_worker(
     assert sorted((row.k, row.n) for row in result.rows("numbered")) == expected
     for checkpoint in store.completed():
         verify(store.storage, checkpoint)
-    wait_until(lambda: not list((tmp_path / "local" / "cutwater-rocksdb").iterdir()), "the folders are removed")
+    wait_until(lambda: not list(rocksdb_folder(tmp_path / "local").iterdir()), "the folders are removed")
 
 
 def test_a_job_goes_on_when_a_full_disk_has_room_again(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from cutwater.checkpoint.attempt_log import AttemptLog
+from cutwater.checkpoint.attempts import AttemptRecord
 from cutwater.checkpoint.checkpoint_folders import CheckpointFolders
 from cutwater.checkpoint.completed import CompletedCheckpoint
 from cutwater.checkpoint.file_storage import FileStorage
@@ -67,9 +68,14 @@ def give_up(path: str, storage: CheckpointStorage, layout: JobLayout) -> None:
         with hold_job(place, owner.job, owner.lock):
             attempts = AttemptLog(place, owner)
             folders, record = CheckpointFolders(attempts), attempts.current()
-            retained = () if record is None else folders.survey(record).completed
-            if checkpoint.id not in {each.id for each in retained}:
+            if record is None or not _may_go_on_from(checkpoint.id, record, folders):
                 shared = SharedFiles(place, owner, folders)
                 shared.retire([checkpoint.id])
                 folders.delete([checkpoint.id])
                 shared.delete_unneeded(None)
+
+
+def _may_go_on_from(checkpoint: CheckpointId, record: AttemptRecord, folders: CheckpointFolders) -> bool:
+    """Whether the next attempt behind ``record`` may start from it: as one of its own, or as what the user restored last."""
+    is_base = record.base is not None and folders.stands_at(checkpoint, record.base.path)
+    return is_base or checkpoint in {each.id for each in folders.survey(record).completed}

@@ -24,7 +24,7 @@ from cutwater.flow.batches import gathered
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state.changes import header_of, true_groups
 from cutwater.state.frozen import KEY_GROUP_COLUMN, TableRows
-from cutwater.state.local_folder import LocalFolder
+from cutwater.state.local_folder import LocalFolder, folder_of_this_user
 from cutwater.state.stored import Form, StoredFile, StoredTable
 
 Json = Any
@@ -130,7 +130,8 @@ class RestoredTables:
 
         names = frozenset(file.file for file in part.files)
         if names not in self._databases:
-            folder = self._databases[names] = LocalFolder(os.path.join(tempfile.gettempdir(), FETCHED_FOLDER))
+            parent = folder_of_this_user(tempfile.gettempdir(), FETCHED_FOLDER)
+            folder = self._databases[names] = LocalFolder(parent)
             for file in part.files:
                 self.fetch(file, os.path.join(folder.path, file.name))
         yield from stored_rows(self._databases[names].path, part, self._key_groups)

@@ -12,22 +12,27 @@ from cutwater.errors import StorageError
 _LOCK = ".lock"
 
 
+def folder_of_this_user(directory: str, name: str) -> str:
+    """For what all processes of this user share below ``directory``: in a folder that one user made, another cannot write."""
+    return os.path.join(directory, f"{name}-{os.geteuid()}")
+
+
 class LocalFolder:
     """A new empty folder below ``parent``. Its lock file stands beside it, made and locked before it: what is not locked has
     no owner any more, however that one ended, and is swept when the next folder is made."""
 
     def __init__(self, parent: str) -> None:
+        self.path = os.path.join(parent, uuid.uuid4().hex)
         try:
             Path(parent).mkdir(parents=True, exist_ok=True)
+            sweep(parent)
+            self._close = weakref.finalize(self, _remove, self.path, _locked(self.path + _LOCK))
+            os.mkdir(self.path, 0o700)
         except OSError as error:
             raise StorageError(
                 f"{parent}: no folder can be made here for local state: {error.strerror}. Name others with "
-                f"RocksDB(local_directories=[...])."
+                f"RocksDB(local_directories=[...]), or set TMPDIR for Spark's executors."
             ) from error
-        sweep(parent)
-        self.path = os.path.join(parent, uuid.uuid4().hex)
-        self._close = weakref.finalize(self, _remove, self.path, _locked(self.path + _LOCK))
-        os.mkdir(self.path, 0o700)
 
     def close(self) -> None:
         """Remove it; also done when the owner is forgotten, and at the end of the process."""
@@ -39,8 +44,8 @@ def sweep(parent: str) -> None:
     for lock in Path(parent).glob(f"*{_LOCK}"):
         try:
             descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            continue
+        except (FileNotFoundError, PermissionError):
+            continue  # gone, or somebody else's
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

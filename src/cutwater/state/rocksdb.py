@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cutwater.byte_size import ByteSize, parse_byte_size
 from cutwater.errors import ConfigError
 from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.state.local_folder import folder_of_this_user
 
 if TYPE_CHECKING:
     from cutwater.state.rocksdb_store import RocksDBStore
@@ -59,7 +60,7 @@ class RocksDB:
         directories = self.local_directories or (tempfile.gettempdir(),)
         chosen = directories[(zlib.crc32(uid.encode()) + key_groups.first) % len(directories)]
         tuning = Tuning(_bytes(self.write_buffer), _bytes(self.block_cache), self.compression)
-        parent = os.path.join(chosen, FOLDER)
+        parent = folder_of_this_user(chosen, FOLDER)
         return RocksDBStore(
             uid, key_groups, max_parallelism, parent, _bytes(self.cache), tuning, incremental=self.incremental
         )

@@ -28,6 +28,9 @@ from cutwater.subtask.snapshotting import CutTimes, FrozenCut, Snapshotting
 Steps = Generator[Step, None, bool]
 """Yields what the transport must do; returns whether any work was done."""
 
+LONGEST_REST_SECONDS = 3600.0
+"""A timer may be centuries away, and no thread can wait that long: the loop looks again in between."""
+
 
 class Subtask(HearsDriver):
     _reads_channels = False
@@ -195,7 +198,8 @@ class Subtask(HearsDriver):
             waits.append(max(0.0, timer / 1000 - self._clock.wall()))
         if (time_due := self._outputs.time_due()) is not None:
             waits.append(max(0.0, time_due - self._clock.monotonic()))
-        yield Wait(min((seconds for seconds in waits if seconds is not None), default=None))
+        shortest = min((seconds for seconds in waits if seconds is not None), default=None)
+        yield Wait(None if shortest is None else min(shortest, LONGEST_REST_SECONDS))
 
     def _cut_now(self, trigger: TriggerCheckpoint) -> Iterator[Step]:
         """Told by the driver, not by barriers."""

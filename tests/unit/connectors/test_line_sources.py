@@ -4,7 +4,6 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import partial
@@ -23,6 +22,7 @@ from cutwater.connectors.parquet import parquet_files
 from cutwater.connectors.source import END
 from cutwater.connectors.text import text_files
 from cutwater.errors import ConfigError, DataError
+from tests.rights import without_the_rights_of_root
 from tests.unit.connectors.reading import CTX, NOW, read_all, read_split
 
 SESSIONS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 7)), max_size=12)
@@ -308,19 +308,6 @@ def test_folders_of_a_partition_are_data_even_if_the_columns_name_begins_like_a_
     assert [row["value"] for row in read_all(text_files(f"{tmp_path}/_day=*"))] == expected
 
 
-@contextmanager
-def _without_the_rights_of_root() -> Iterator[None]:
-    """Root may read everything, so the tests that it runs become somebody else for a while."""
-    root = os.geteuid() == 0
-    if root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if root:
-            os.seteuid(0)
-
-
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
     """A folder that everybody can enter: pytest's own are for their owner only."""
@@ -340,20 +327,20 @@ def test_a_folder_that_cannot_be_read_is_named_not_passed_over(
     open_folder: Path, pattern: str, rights: int, watch: bool
 ) -> None:
     (open_folder / "b").chmod(rights)
-    with _without_the_rights_of_root():
+    with without_the_rights_of_root():
         with pytest.raises(DataError, match=rf"text_files: .*{open_folder}/b\b.* cannot be read: Permission denied; "):
             text_files(open_folder / pattern, watch=watch).splits()
         if watch:
             with pytest.raises(DataError, match="cannot be read: Permission denied"):
                 text_files(open_folder / pattern, watch=True).discover([])
     (open_folder / "b").chmod(0o755)
-    with _without_the_rights_of_root():
+    with without_the_rights_of_root():
         assert len(text_files(open_folder / pattern, watch=watch).splits()) == 2
 
 
 def test_a_folder_that_may_be_entered_but_not_listed_is_enough_for_a_file_that_is_named(open_folder: Path) -> None:
     (open_folder / "b").chmod(0o111)
-    with _without_the_rights_of_root():
+    with without_the_rights_of_root():
         assert len(text_files(open_folder / "*/x.txt").splits()) == 2
 
 

@@ -30,6 +30,7 @@ from cutwater.state.stored import Form, StoredFile, StoredTable
 from cutwater.state.tables import Column, Merge, Update
 from cutwater.testing.contract_tables import KINDS, Kind
 from tests.increments import ManyKeys
+from tests.local_state import rocksdb_folder
 
 ALL = KeyGroupRange(0, 127)
 KEYS = pa.schema([pa.field("k", pa.int64())])
@@ -275,7 +276,7 @@ def test_files_are_taken_over_at_another_parallelism_and_back(kind: Kind, cache:
     assert kind.content(table) == content_of(kind, list(range(9)))
     job.store(job.freeze(store))
     assert job.content(kind, cw.Memory()) == content_of(kind, list(range(9)))
-    [folder] = [each for each in (job.local / "cutwater-rocksdb").iterdir() if each.is_dir()]
+    [folder] = [each for each in rocksdb_folder(job.local).iterdir() if each.is_dir()]
     assert os.listdir(folder) == ["db"]
     store.close()
 
@@ -338,7 +339,7 @@ def test_a_takeover_that_breaks_off_leaves_nothing_and_can_be_repeated(tmp_path:
         with pytest.raises(DamagedCheckpoint, match="checksum"):
             store.adopt(RestoredTables((), parts, ALL, storage=job.storage))
         store.close()
-        assert list((job.local / "cutwater-rocksdb").iterdir()) == []
+        assert list(rocksdb_folder(job.local).iterdir()) == []
         job.storage.put(broken.file, content)
     store = job.open()
     store.adopt(RestoredTables((), parts, ALL, storage=job.storage))
@@ -388,10 +389,10 @@ def test_few_changes_make_a_small_checkpoint_and_leave_no_folder(tmp_path: Path)
         counted(table, draw.choice(100_000, 1000, replace=False))
         assert job.store(job.freeze(store)) < full / 20
     assert len(table) == 100_000
-    [folder] = [each for each in (job.local / "cutwater-rocksdb").iterdir() if each.is_dir()]
+    [folder] = [each for each in rocksdb_folder(job.local).iterdir() if each.is_dir()]
     assert os.listdir(folder) == ["db"]
     store.close()
-    assert list((job.local / "cutwater-rocksdb").iterdir()) == []
+    assert list(rocksdb_folder(job.local).iterdir()) == []
 
 
 def test_checkpoints_that_are_stored_beside_the_loop_hold_their_cut(tmp_path: Path) -> None:

@@ -36,5 +36,5 @@ def test_an_environment_takes_it() -> None:
 
 
 def test_a_place_where_no_folder_can_be_made_is_named() -> None:
-    with pytest.raises(StorageError, match=r"/proc/1/cutwater-rocksdb: no folder.*local_directories"):
+    with pytest.raises(StorageError, match=r"/proc/1/cutwater-rocksdb-\d+: no folder.*local_directories"):
         cw.RocksDB(local_directories=["/proc/1"]).open("uid", KeyGroupRange(0, 127), 128)

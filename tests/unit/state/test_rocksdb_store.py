@@ -31,6 +31,7 @@ from cutwater.state.rocksdb_panes import RocksDBPanes
 from cutwater.state.rocksdb_rows import RocksDBRowTable
 from cutwater.state.tables import AggregateTable, Column, JoinSide, Merge, Update
 from cutwater.testing.contract_tables import KINDS, Kind
+from tests.local_state import rocksdb_folder
 
 ALL = KeyGroupRange(0, 127)
 TUNING = Tuning(1 << 20, 1 << 20, "lz4")
@@ -310,15 +311,15 @@ def test_a_restore_takes_bounded_memory(tmp_path: Path, *, declared_first: bool)
     asked = pa.record_batch([pa.array([0, 200_000, 399_999])], names=["k"])
     assert table.read(table.locate(asked).rows)[0].to_pylist() == [0, 200_000, 399_999]
     store.close()
-    assert list((tmp_path / "cutwater-rocksdb").iterdir()) == []
+    assert list(rocksdb_folder(tmp_path).iterdir()) == []
 
 
 def test_a_store_leaves_nothing_behind(tmp_path: Path) -> None:
     backend = cw.RocksDB(local_directories=[str(tmp_path)])
     store = backend.open("uid", ALL, 128)
-    assert len(list((tmp_path / "cutwater-rocksdb").iterdir())) == 2
+    assert len(list(rocksdb_folder(tmp_path).iterdir())) == 2
     store.close()
-    assert list((tmp_path / "cutwater-rocksdb").iterdir()) == []
+    assert list(rocksdb_folder(tmp_path).iterdir()) == []
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next_and_what_a_living_one_has_is_not(tmp_path: Path) -> None:
@@ -400,4 +401,4 @@ def test_a_store_that_cannot_write_any_more_is_closed_and_leaves_nothing_behind(
     store.rows("n", KEYS, pa.int64())
     monkeypatch.setattr(Family, "close", close)
     store.close()
-    assert list((tmp_path / "cutwater-rocksdb").iterdir()) == []
+    assert list(rocksdb_folder(tmp_path).iterdir()) == []

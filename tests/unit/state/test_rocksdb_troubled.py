@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -26,6 +27,7 @@ from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state.stored import StoredTable
 from cutwater.testing import ADVANCE, CHECKPOINT, TRIGGER, run, script
+from tests.local_state import rocksdb_folder
 from tests.small_disk import fill, small_disk
 
 ALL = KeyGroupRange(0, 127)
@@ -100,11 +102,11 @@ def test_a_process_killed_while_it_restores_leaves_nothing_that_the_next_one_min
         assert restoring.stdout.readline() == "in the middle\n"
         os.kill(restoring.pid, signal.SIGKILL)
         restoring.wait()
-    left = set((local / "cutwater-rocksdb").iterdir())
+    left = set(rocksdb_folder(local).iterdir())
     assert left, "what it had begun with is still there"
     backend = cw.RocksDB(incremental=incremental, cache="1MB", local_directories=[str(local)])
     store = backend.open("uid", ALL, 128)
-    assert not left & set((local / "cutwater-rocksdb").iterdir())
+    assert not left & set(rocksdb_folder(local).iterdir())
     restored = RestoredTables((), [stored], ALL, storage=storage)
     if not store.adopt(restored):
         store.restore("n", restored.batches("n"))
@@ -113,7 +115,18 @@ def test_a_process_killed_while_it_restores_leaves_nothing_that_the_next_one_min
     assert len(found) == ROWS
     assert all(value == key * 3 for key, value in found.items())
     store.close()
-    assert list((local / "cutwater-rocksdb").iterdir()) == []
+    assert list(rocksdb_folder(local).iterdir()) == []
+
+
+def test_files_that_rows_are_read_from_are_fetched_to_a_folder_of_this_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, temporary = FileStorage(str(tmp_path / "storage")), tmp_path / "temporary"
+    stored = stored_rows(storage, tmp_path / "local", incremental=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    batches = RestoredTables((), [stored], ALL, storage=storage).batches("n")
+    assert next(batches).num_rows
+    assert [each.name for each in temporary.iterdir()] == [f"cutwater-restored-{os.geteuid()}"]
 
 
 @pytest.fixture
@@ -140,7 +153,7 @@ def test_rows_that_no_longer_fit_on_the_disk_fail_and_name_the_folder(disk: Path
     with pytest.raises(StorageError, match=rf"texts: RocksDB in {disk}.* cannot be written: .*Is the disk full\?"):
         write()
     store.close()
-    assert list((disk / "cutwater-rocksdb").iterdir()) == []
+    assert list(rocksdb_folder(disk).iterdir()) == []
 
 
 def test_a_folder_for_state_on_a_full_disk_is_refused_by_name(disk: Path) -> None:
