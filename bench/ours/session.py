@@ -71,8 +71,9 @@ def alternating(pairs: int) -> list[bool]:
 
 
 def cost_percent(with_checkpoints: list[float], without: list[float]) -> float:
-    """What checkpoints cost, from figures per record (seconds, or CPU seconds) of runs that alternated in one session."""
-    return (statistics.mean(with_checkpoints) / statistics.mean(without) - 1) * 100
+    """What checkpoints cost, from figures per record (seconds, or CPU seconds) of runs that alternated in one session. Of each the
+    median: one run that was disturbed decides nothing."""
+    return (statistics.median(with_checkpoints) / statistics.median(without) - 1) * 100
 
 
 def environment(
