@@ -22,6 +22,7 @@ from cutwater.job.deployment import (
 )
 from cutwater.job.handle import JobState
 from cutwater.job.moved_records import MovedRecords
+from cutwater.state.local_folder import folder_of_this_user
 
 
 class StartingPoint:
@@ -159,5 +160,5 @@ class StartingPoint:
         name = self._store.layout.table(incarnation, uid)
         path = self._store.storage.local_path(name)
         if path is None:
-            path = os.path.join(tempfile.gettempdir(), "cutwater-tables", name)
+            path = os.path.join(folder_of_this_user(tempfile.gettempdir(), "cutwater-tables"), name)
         return path
