@@ -84,7 +84,7 @@ class TrackedRowTable(MemoryRowTable):
     def _merge(self) -> None:
         """A bounded part of the oldest layer goes into the base; the layer stays as it is, as what changed."""
         above = self._below[-2]
-        if not self._base:
+        if self._merging is None and not self._base:
             # The first one is the base. Later changes of it are in later layers too, so that it may still tell what changed.
             self._base, self._below = above, self._below[:-1]
             return
