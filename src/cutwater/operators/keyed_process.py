@@ -104,6 +104,7 @@ class KeyedProcessOperator(ContextFunction, StoreHolder):
         self._states.leave()
         self.context.key = None
         self._process_without_key(batch, port, out)
+        self._states.tend()
 
     def _set_timer(self, kind: str, time: Milliseconds) -> None:
         if not self._timers:
@@ -138,7 +139,7 @@ class KeyedProcessOperator(ContextFunction, StoreHolder):
             yield from self._fire(self._timers["processing"].due(now), out)
 
     def _fire(self, due: Iterable[tuple[Milliseconds, Any]], out: Collector) -> Iterator[None]:
-        ctx, results = self.context, list[Any]()
+        ctx, results, fired = self.context, list[Any](), 0
         for fired, (time, key) in enumerate(due, 1):
             self._states.key = key
             # state knows a key of several columns as a plain tuple
@@ -152,9 +153,12 @@ class KeyedProcessOperator(ContextFunction, StoreHolder):
                 raise user_error(error, f"{self.where}, on_timer({time}) of key {key!r}") from error
             if fired % TIMERS_A_STEP == 0:
                 self._emit(results, out)
+                self._states.tend()
                 results = []
                 yield
         self._emit(results, out)
+        if fired % TIMERS_A_STEP:
+            self._states.tend()
 
     def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
         time = super().snapshot(checkpoint)

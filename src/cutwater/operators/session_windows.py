@@ -202,6 +202,7 @@ class SessionWindows(KeyedStateOperator):
         self._due_until = time
         while step := list(self._due(time, SESSIONS_A_STEP)):
             self._tell([told for _, each in step for told in each], out)
+            self.store.tend()
             done, _ = step[-1]
             tied = bool(self._agenda) and self._agenda[0][0] == done
             # Of those that end at the same time, the ones that were told are gone. If they stay, for late records, a snapshot

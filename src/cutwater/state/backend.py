@@ -66,7 +66,7 @@ class KeyedStateStore(Protocol):
         once."""
 
     def tend(self) -> None:
-        """A bounded step of housekeeping; called by the operator after each batch."""
+        """A bounded step of housekeeping; called by the operator after each batch and each step of timers."""
 
     def close(self) -> None:
         """Called once, also after a failure."""

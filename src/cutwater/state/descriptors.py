@@ -187,7 +187,8 @@ def declared_states(function: type) -> dict[str, StateDescriptor]:
 
 
 class BoundStates:
-    """The states of one function instance. The operator sets ``key`` before each call, and tends after each batch."""
+    """The states of one function instance. The operator sets ``key`` before each call, and tends after each batch and each step
+    of timers."""
 
     __slots__ = ("_as_key", "_handles", "_scope", "_store")
 

@@ -74,24 +74,31 @@ class MemoryRowTable(LayeredRows):
                 layer.update(zip(keys, values_of(piece.column(value)), strict=True))
 
     def tend(self) -> None:
-        """Merge a bounded part of the oldest layer that is not the base into the base."""
+        """Merge layers into the base, oldest first: a part of one that is large, or several that are small."""
         if not self._below or self._snapshots.latest:
             return
+        left = MERGE_STEP
+        while left > 0 and self._below:
+            left -= self._merge_step()
+
+    def _merge_step(self) -> int:
+        """A bounded part of the oldest layer that is not the base. How many entries."""
         base = self._below[-1]
         above = self._below[-2] if len(self._below) > 1 else self._top
         # In proportion to its size, so that a loop that keeps writing to the top layer does not outrun the merge.
-        for _ in range(min(len(above), MERGE_STEP + len(above) // 16)):
+        step = min(len(above), MERGE_STEP + len(above) // 16)
+        for _ in range(step):
             key, value = above.popitem()
             if value is GONE:
                 base.pop(key, None)
             else:
                 base[key] = value
-        if above:
-            return
-        if above is self._top:
-            self._top, self._below = base, ()
-        else:
-            self._below = (*self._below[:-2], base)
+        if not above:
+            if above is self._top:
+                self._top, self._below = base, ()
+            else:
+                self._below = (*self._below[:-2], base)
+        return step
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The table of the RocksDB backend for row functions: Python values that changed in layered dicts, all others in RocksDB.
 
 A freeze starts a new top layer, as in the Memory backend. The layers below are written to RocksDB step by step, after each
-batch of records, and what was read or written lately is kept beside.
+batch of records and each step of timers, and what was read or written lately is kept beside.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -148,9 +148,10 @@ class RocksDBRowTable(LayeredRows):
         # In this order: a cut that ends in between has been heard of before anything of it is written.
         may_write = not self._gate.is_shut
         self._hear_of_cut()
+        left = WRITE_STEP
         while self._below and (self._clean or may_write):
-            self._write_step()
-            if sum(map(len, self._below)) * self._entry_bytes <= self._share.bytes:
+            left -= self._write_step()
+            if left <= 0 and sum(map(len, self._below)) * self._entry_bytes <= self._share.bytes:
                 return
 
     def _hear_of_cut(self) -> None:
@@ -162,8 +163,8 @@ class RocksDBRowTable(LayeredRows):
             newest = next(at for at, layer in enumerate(self._below) if layer is layers[0])
             self._clean = len(self._below) - newest
 
-    def _write_step(self) -> None:
-        """A part of the oldest layer; it goes when all of it is written."""
+    def _write_step(self) -> int:
+        """A part of the oldest layer, which goes when all of it is written. How many entries."""
         if self._writing is None:
             self._writing = iter(self._below[-1].items())
         part = list(islice(self._writing, WRITE_STEP))
@@ -174,6 +175,7 @@ class RocksDBRowTable(LayeredRows):
             self._below = self._below[:-1]
             self._writing = None
             self._clean = max(self._clean - 1, 0)
+        return len(part)
 
     def _write_layers(self, layers: Sequence[Layer]) -> None:
         """On the snapshot thread; oldest first, so that the newest value stays."""

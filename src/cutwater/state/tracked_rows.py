@@ -76,18 +76,19 @@ class TrackedRowTable(MemoryRowTable):
     def tend(self) -> None:
         if self._snapshots.latest:
             return
-        if len(self._below) > 1:
-            self._merge()
-        elif self._unneeded:
-            self._empty()
+        left = MERGE_STEP
+        while left > 0 and len(self._below) > 1:
+            left -= self._merge()
+        while left > 0 and self._unneeded:
+            left -= self._empty()
 
-    def _merge(self) -> None:
-        """A bounded part of the oldest layer goes into the base; the layer stays as it is, as what changed."""
+    def _merge(self) -> int:
+        """A bounded part of the oldest layer goes into the base; the layer stays as it is, as what changed. How many entries."""
         above = self._below[-2]
-        if not self._base:
+        if self._merging is None and not self._base:
             # The first one is the base. Later changes of it are in later layers too, so that it may still tell what changed.
             self._base, self._below = above, self._below[:-1]
-            return
+            return 0
         if self._merging is None:
             self._merging = iter(above.items())
         step = MERGE_STEP + len(above) // 16
@@ -101,16 +102,17 @@ class TrackedRowTable(MemoryRowTable):
         if merged < step:
             self._below = (*self._below[:-2], self._base)
             self._merging = None
+        return merged
 
-    def _empty(self) -> None:
-        """In bounded parts: to let go of a large layer at once would take long."""
+    def _empty(self) -> int:
+        """In bounded parts: to let go of a large layer at once would take long. How many entries went."""
         layer = self._unneeded[-1]
-        if layer is not self._base:
-            for _ in range(min(len(layer), MERGE_STEP + len(layer) // 16)):
-                layer.popitem()
-            if layer:
-                return
-        self._unneeded.pop()
+        going = 0 if layer is self._base else min(len(layer), MERGE_STEP + len(layer) // 16)
+        for _ in range(going):
+            layer.popitem()
+        if not layer or layer is self._base:
+            self._unneeded.pop()
+        return going
 
 
 @dataclass(frozen=True, slots=True)

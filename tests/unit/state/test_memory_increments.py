@@ -99,6 +99,39 @@ def test_rows_are_merged_in_steps_and_stay_known_as_changed(monkeypatch: pytest.
         assert dict(table.items()) == model
 
 
+@pytest.mark.parametrize(
+    ("gone", "put"), [(3, 0), (3, 5), (20, 5)], ids=["nothing behind", "live rows behind", "more deletes behind"]
+)
+def test_a_base_that_runs_empty_while_a_layer_is_merged_into_it_takes_the_rest_of_that_layer(
+    gone: int, put: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracked_rows, "MERGE_STEP", 3)
+    job = Job(opened())
+    table = job.store.rows("n", KEYS, pa.int64())
+    table.put(0, 0)
+    job.checkpoint()
+    job.store.tend()
+    for key in range(gone):
+        table.put(key, 0)
+        table.delete(key)
+    model = dict.fromkeys(range(100, 100 + put), 0)
+    for key in model:
+        table.put(key, 0)
+    job.checkpoint()
+    job.store.tend()
+    assert not table._base, "all that was merged so far are deletes"
+    job.store.tend()
+    for key in (100, 200):
+        model[key] = 1
+        table.put(key, 1)
+    stored = job.checkpoint()
+    for _ in range(20):
+        job.store.tend()
+        assert dict(table.items()) == model
+    assert len(table._below) == 1
+    assert job.rows(stored) == model
+
+
 def test_what_many_rows_were_is_let_go_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracked_rows, "MERGE_STEP", 5)
     job = Job(opened())
