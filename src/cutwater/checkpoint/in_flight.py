@@ -4,7 +4,7 @@ At equal parallelism nothing moves. Else keyed records go to the new owner of th
 they are, and what was on its way to everybody is taken from one old subtask, as broadcast state is.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -101,6 +101,20 @@ def plan_in_flight(
 def rows_without_way(checkpoint: CompletedCheckpoint, edges: Sequence[EdgeShape]) -> list[str]:
     """What ``allow_non_restored_state`` drops, by the way it was on."""
     return sorted({str(old.edge.name) for old in _stored_edges(checkpoint, edges) if old.way is None})
+
+
+def check_receivers_run(
+    checkpoint: CompletedCheckpoint, plan: Mapping[SubtaskId, Sequence[InFlightRestore]], ended: Collection[SubtaskId]
+) -> None:
+    """Raises RestoreError if rows go to a subtask that had ``ended``. With another key, at the same parallelism, it may own
+    records that were on their way to one that still ran. It cannot just go on: to its operators time has come to its end, and
+    all of them might be late."""
+    late = sorted(map(str, plan.keys() & ended))
+    if late:
+        raise RestoreError(
+            f"Checkpoint {checkpoint.id} of job {checkpoint.job!r} holds rows that were on their way, and in this program they go "
+            f"by another key, to subtasks that had processed all their input: {', '.join(late)}. {_OLD_PROGRAM}"
+        )
 
 
 def _stored_edges(checkpoint: CompletedCheckpoint, edges: Sequence[EdgeShape]) -> Iterator[_StoredEdge]:

@@ -1,9 +1,16 @@
 """Small record batches as few large ones: what a batch costs whatever its size is paid once for them. And large ones as several
-small ones: what is made of each fits into the processor's caches, and into memory that was just let go of."""
+small ones: what is made of each fits into the processor's caches, and into memory that was just let go of. And a few rows of a
+large one without the others."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
+
+PINNED = 4
+"""What is kept may keep so many times its bytes in memory: for less nothing is copied."""
+
+FEW_ROWS = 256
+"""So many are copied sooner than it is known how many bytes they have."""
 
 
 def gathered(batches: Iterable[pa.RecordBatch], least_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -28,3 +35,12 @@ def pieces(batch: pa.RecordBatch, most_rows: int) -> Iterator[pa.RecordBatch]:
 
 def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)  # type: ignore[attr-defined]  # the stubs lack it
+
+
+def detached(part: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows, to be kept for long. A copy if they are few, or a small part of what they are a slice of: all of that
+    stays in memory as long as they do."""
+    if part.num_rows > FEW_ROWS and part.get_total_buffer_size() <= PINNED * part.nbytes:
+        return part
+    copy: pa.RecordBatch = pa.concat_batches([part])  # type: ignore[attr-defined]  # the stubs lack it
+    return copy

@@ -17,6 +17,7 @@ from cutwater.checkpoint.fit import (
 )
 from cutwater.checkpoint.in_flight import (
     InFlightRestore,
+    check_receivers_run,
     in_flight_restore_from_json,
     plan_in_flight,
     rows_without_way,
@@ -151,7 +152,10 @@ def _plan(
         allow_non_restored_state=allow_non_restored_state,
     )
     edges = definition.edge_shapes()
-    return restores, plan_in_flight(checkpoint, edges, most, allow_non_restored_state=allow_non_restored_state)
+    in_flight = plan_in_flight(checkpoint, edges, most, allow_non_restored_state=allow_non_restored_state)
+    ended = {subtask for subtask, restore in restores.items() if restore.finished}
+    check_receivers_run(checkpoint, in_flight, ended)
+    return restores, in_flight
 
 
 def deploy_restored(

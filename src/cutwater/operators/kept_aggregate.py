@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from cutwater.aggregates import Aggregation
 from cutwater.operators.kept_contents import Accumulated
-from cutwater.operators.keyed_state import KeyedStateOperator, key_schema, keys_of
+from cutwater.operators.keyed_state import KeyedStateOperator, bare_keys_of, key_schema
 from cutwater.operators.operator import Collector, OperatorContext
 from cutwater.operators.window_content import KeyWindow, Told
 from cutwater.state.key_index import KeyIndex
@@ -45,8 +45,9 @@ class KeptAggregate(KeyedStateOperator):
             batch.take(order), located.rows[order].astype(np.int64), len(located.first)
         )
         told: list[Told] = []
-        for shown, fragment in zip(keys_of(batch.take(located.first), self._keys), fragments, strict=True):
-            key = shown if len(self._keys) == 1 else tuple(shown)
+        keys = bare_keys_of(batch.take(located.first), self._keys)
+        self.store.expect(keys)
+        for key, fragment in zip(keys, fragments, strict=True):
             content = self._content.added(self._table.get(key), fragment)
             self._table.put(key, content)
             told.append(Told(key, KeyWindow(0, 0, content)))

@@ -12,7 +12,7 @@ from cutwater.flow.event_time import EventTime, Times
 from cutwater.flow.watermarks import Milliseconds
 from cutwater.operators.early_results import ChangedValues
 from cutwater.operators.grid_windows import GridWindows
-from cutwater.operators.keyed_state import keys_of
+from cutwater.operators.keyed_state import bare_keys_of
 from cutwater.operators.operator import Collector, OperatorContext
 from cutwater.operators.window_content import KeyWindow, Told, WindowContent, tell
 from cutwater.operators.window_results import windowed
@@ -102,10 +102,10 @@ class KeptWindows(GridWindows[ChangedValues]):
         first = np.flatnonzero(begins)
         ordered = batch.take(order)
         fragments = self.content.of_fragments(ordered, np.cumsum(begins) - 1, len(first))
-        keys = keys_of(ordered.take(first), self._keys)
+        keys = bare_keys_of(ordered.take(first), self._keys)
+        self.store.expect(keys)
         touched: dict[int, list[Any]] = {}
-        for shown, slot, fragment in zip(keys, slots[order][first].tolist(), fragments, strict=True):
-            key = shown if len(self._keys) == 1 else tuple(shown)
+        for key, slot, fragment in zip(keys, slots[order][first].tolist(), fragments, strict=True):
             contents = self._table.own(key, dict)
             if contents is None:
                 contents = {}
@@ -124,6 +124,7 @@ class KeptWindows(GridWindows[ChangedValues]):
         keys = self._to_tell(every, end)
         mark = early if self._every is not None else None
         while step := list(islice(keys, KEYS_A_STEP)):
+            self.store.expect(step)
             told = []
             for key in step:
                 contents = self._table.get(key)
@@ -144,11 +145,13 @@ class KeptWindows(GridWindows[ChangedValues]):
         )
 
     def _drop(self, slot: int) -> Iterator[None]:
-        for number, key in enumerate(self._keys_of.pop(slot), 1):
-            contents = self._table.own(key, dict)
-            del contents[slot]
-            if not contents:
-                self._table.delete(key)
-            if number % KEYS_A_STEP == 0:
-                self.store.tend()
-                yield
+        keys = iter(self._keys_of.pop(slot))
+        while step := list(islice(keys, KEYS_A_STEP)):
+            self.store.expect(step)
+            for key in step:
+                contents = self._table.own(key, dict)
+                del contents[slot]
+                if not contents:
+                    self._table.delete(key)
+            self.store.tend()
+            yield

@@ -62,6 +62,12 @@ def keys_of(batch: pa.RecordBatch, keys: Sequence[str]) -> Iterable[Any]:
     return map(tuple.__new__, repeat(row_type(tuple(keys))), columns)
 
 
+def bare_keys_of(batch: pa.RecordBatch, keys: Sequence[str]) -> list[Any]:
+    """The same, but of several columns as a plain tuple, as tables hold it."""
+    columns = [key_values_of(batch.column(name)) for name in keys]
+    return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+
 def opened_store(ctx: OperatorContext) -> KeyedStateStore:
     """This operator's store, with what the restored checkpoint holds for it."""
     store = ctx.backend.open(ctx.uid, ctx.key_groups, ctx.max_parallelism)

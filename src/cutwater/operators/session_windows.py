@@ -15,7 +15,7 @@ import pyarrow as pa
 from cutwater.flow.event_time import EventTime, Times
 from cutwater.flow.watermarks import MAX_WATERMARK, MIN_WATERMARK, Milliseconds
 from cutwater.operators.early_results import ChangedValues, EarlyResults
-from cutwater.operators.keyed_state import KeyedStateOperator, key_schema, keys_of
+from cutwater.operators.keyed_state import KeyedStateOperator, bare_keys_of, key_schema
 from cutwater.operators.operator import Collector, Json, OperatorContext
 from cutwater.operators.stored_watermark import restored_due, restored_watermark, stored_watermark
 from cutwater.operators.window_calls import with_own_sides
@@ -118,8 +118,9 @@ class SessionWindows(KeyedStateOperator):
         contents = self.content.of_fragments(ordered, fragments, len(first))
         late: list[int] = []
         again: list[Told] = []
-        for number, shown in enumerate(keys_of(ordered.take(first), self._keys)):
-            key = shown if len(self._keys) == 1 else tuple(shown)
+        keys = bare_keys_of(ordered.take(first), self._keys)
+        self.store.expect(keys)
+        for number, key in enumerate(keys):
             told = self._add(key, starts[number], ends[number], contents[number])
             if told is None:
                 late.append(number)
@@ -188,6 +189,7 @@ class SessionWindows(KeyedStateOperator):
 
     def _tell_early(self, keys: Iterator[Any], out: Collector) -> Iterator[None]:
         while step := list(islice(keys, SESSIONS_A_STEP)):
+            self.store.expect(step)
             sessions = ((key, KeyWindow(*raw)) for key in step for raw in self._table.get(key) or ())
             self._tell([Told(key, each) for key, each in sessions if each.end - 1 > self._reached], out, early=True)
             yield

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from cutwater.flow.batches import detached
 from cutwater.flow.event_time import Times
 from cutwater.flow.hashing import hash_columns, key_groups
 from cutwater.state.changes import Header, with_header
@@ -44,6 +45,8 @@ class AppendedRows:
         ):
             last = chunks.pop()
             chunks[-1] = pa.concat_batches([chunks[-1], last])  # type: ignore[attr-defined]  # the stubs lack it
+        if chunks[-1] is batch:
+            chunks[-1] = detached(batch)
 
     def take(self, rows: Times) -> pa.RecordBatch:
         """Those, in this order."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from cutwater.flow.batches import detached
 from cutwater.flow.hashing import hash_arrays, key_groups
 from cutwater.flow.partitioning import by_number
 from cutwater.state.encoded_keys import plain
@@ -63,13 +64,13 @@ class MemoryPanes:
             kept = self._of[pane] = _Pane(next(_serials))
         kept.stamp = self._stamp
         if kept.table is None:
-            kept.rows.append(partial)
             kept.count += partial.num_rows
             if kept.count <= PROMOTED_ROWS:
+                kept.rows.append(detached(partial))
                 if len(kept.rows) == MOST_BATCHES:
                     kept.rows = [pa.concat_batches(kept.rows)]  # type: ignore[attr-defined]  # the stubs lack it
                 return
-            kept.table = self._merged(kept.rows)
+            kept.table = self._merged([*kept.rows, partial])
             kept.rows = []
         else:
             self._add(kept.table, partial)
