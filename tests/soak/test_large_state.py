@@ -23,7 +23,7 @@ ONE_IN = 100
 PRIME = 2654435761
 TEXT = 80
 TAKEN = 5
-SLACK = 2
+SLACK = 1.25
 """A machine that is busy with others meanwhile decides nothing."""
 
 
