@@ -33,6 +33,8 @@ MODES: Mapping[str, Mapping[str, Any]] = {
 MILLISECOND = 0.001
 SLOTS = 24
 WARM_UP_SECONDS = 30
+MOST_UNEQUAL = 1.5
+"""Two steps may have so many times the bytes on their way that five have: more would flatter the five."""
 BURNT_BYTES = 480 << 10
 """About a millisecond."""
 
@@ -208,6 +210,10 @@ def depth_figures(wanted: argparse.Namespace, shape: Shape) -> dict[str, float]:
         with session(SLOTS, **conf) as spark:
             taken[steps] = run(spark, replace(shape, steps=steps), "unaligned", wanted.count, wanted.pause)
     deep, shallow = taken[5], taken[2]
+    if shallow.in_flight_bytes > MOST_UNEQUAL * deep.in_flight_bytes:
+        raise RuntimeError(
+            f"{shallow.in_flight_bytes} bytes on their way with two steps, {deep.in_flight_bytes} with five"
+        )
     return {
         "barriers_5_steps_ms": deep.barriers_ms,
         "barriers_2_steps_ms": shallow.barriers_ms,
