@@ -143,6 +143,11 @@ def in_columns(results: Mapping[str, Aggregation]) -> Mapping[str, AggregateSpec
     return results  # type: ignore[return-value]  # what is no aggregate at all is refused by whoever plans them
 
 
+def is_decided_by_order(aggregation: Aggregation) -> bool:
+    """Whether another order of the same records gives another result."""
+    return isinstance(aggregation, AggregateSpec) and aggregation.kind in (AggregateKind.FIRST, AggregateKind.LAST)
+
+
 def needs_values(aggregation: Aggregation) -> bool:
     """Whether it is kept as a Python value under each key."""
     match aggregation:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from cutwater.aggregates import AggregateSpec
+from cutwater.aggregates import AggregateSpec, is_decided_by_order
 from cutwater.errors import PlanError
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.watermarks import MAX_WATERMARK, Milliseconds
@@ -45,12 +45,14 @@ class Combine(Operator):
 
     Holds rows back for a few milliseconds at most, with the watermark behind them, and never over an aligned barrier or the
     end. At an unaligned cut what it holds goes into the snapshot. Rows leave in the order in which their keys came first, so
-    that what came first and last within a channel stays so.
+    that what came first and last within a channel stays so. Where that decides a result, nothing is held at all: behind a restore
+    at another parallelism it might leave by another channel than what follows.
     """
 
     def __init__(self, keys: Sequence[str], results: Mapping[str, AggregateSpec]) -> None:
         self._keys = tuple(keys)
         self._results = dict(results)
+        self._order_decides = any(is_decided_by_order(each) for each in results.values())
         self._bound: AccumulatorPlan | None = None
         self._ctx: OperatorContext | None = None
         self._few: pa.RecordBatch | None = None
@@ -86,10 +88,10 @@ class Combine(Operator):
         if self._few is None and self._buffer is None and batch.num_rows <= FEW_RECORDS:
             self._few = batch
             self._deadline = self._now() + MAX_DELAY
-            return
-        self._add_few()
-        self._add(batch)
-        if len(self._filling()) >= MAX_KEYS or (self._deadline is not None and self._now() >= self._deadline):
+        else:
+            self._add_few()
+            self._add(batch)
+        if self._order_decides or self._is_full():
             self._flush(out)
 
     def on_watermark(self, watermark: Milliseconds, out: Collector) -> Iterator[None]:
@@ -142,6 +144,11 @@ class Combine(Operator):
             if self._deadline is None:
                 self._deadline = self._now() + MAX_DELAY
         return self._buffer
+
+    def _is_full(self) -> bool:
+        if self._buffer is None:
+            return False
+        return len(self._buffer) >= MAX_KEYS or (self._deadline is not None and self._now() >= self._deadline)
 
     def _add(self, batch: pa.RecordBatch) -> None:
         buffer = self._filling()

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cutwater.aggregates as cw
+from cutwater.aggregates import AggregateSpec
 from cutwater.connectors.rows import from_rows
 from cutwater.environment import Environment
 from cutwater.errors import ConfigError, DataError, SchemaError
@@ -140,13 +141,18 @@ def test_a_restored_aggregate_goes_on_as_if_nothing_had_happened(before: Any, af
     assert resumed_out.taken() == out.taken()
 
 
-@given(st.lists(st.one_of(st.lists(record, max_size=25), st.sampled_from(["barrier", "watermark", "timer", "cut"]))))
-def test_combining_first_gives_the_same_aggregates(script: list[Any]) -> None:
-    """At "cut" the combine is thrown away and restored from its unaligned snapshot, as after a crash."""
+@given(
+    st.lists(st.one_of(st.lists(record, max_size=25), st.sampled_from(["barrier", "watermark", "timer", "cut"]))),
+    st.sampled_from((len(RESULTS), len(RESULTS) - 2)),
+)
+def test_combining_first_gives_the_same_aggregates(script: list[Any], chosen: int) -> None:
+    """At "cut" the combine is thrown away and restored from its unaligned snapshot, as after a crash. The last two of the results
+    are decided by the order of the records: with them nothing is held."""
     clock = Clock()
-    combine, merging = Combine(("k",), RESULTS), Aggregate(("k",), RESULTS, partial=True)
+    results = dict(list(RESULTS.items())[:chosen])
+    combine, merging = Combine(("k",), results), Aggregate(("k",), results, partial=True)
     final_schema = merging.output_schema([combine.output_schema([SCHEMA])])
-    assert final_schema == Aggregate(("k",), RESULTS).output_schema([SCHEMA])
+    assert final_schema == Aggregate(("k",), results).output_schema([SCHEMA])
     combine.open(context(clock))
     merging.open(context())
     partial, out = Collected(), Collected()
@@ -164,7 +170,7 @@ def test_combining_first_gives_the_same_aggregates(script: list[Any]) -> None:
                 snapshot = combine.snapshot(CheckpointId(1))
                 tables = snapshot.tables if snapshot is not None else ()
                 stored = {table.name: list(table.batches()) for table in tables}
-                combine = Combine(("k",), RESULTS)
+                combine = Combine(("k",), results)
                 combine.output_schema([SCHEMA])
                 combine.open(context(clock, Restored(stored)))
             case "end":
@@ -177,7 +183,21 @@ def test_combining_first_gives_the_same_aggregates(script: list[Any]) -> None:
             merging.process(batch, 0, out)
         partial.batches.clear()
     latest = {row[0]: row for row in out.taken()}
-    assert latest == {key: expected_row(key, records) for key, records in so_far.items()}
+    assert latest == {key: expected_row(key, records)[: 1 + chosen] for key, records in so_far.items()}
+
+
+@pytest.mark.parametrize("records", [1, FEW_RECORDS + 1])
+@pytest.mark.parametrize("result", [cw.first("x"), cw.last("x")], ids=str)
+def test_what_the_order_decides_is_combined_within_a_batch_and_held_over_none(
+    result: AggregateSpec, records: int
+) -> None:
+    combine, out = Combine(("k",), {"r": result}), Collected()
+    combine.output_schema([SCHEMA])
+    combine.open(context(Clock()))
+    combine.process(keyed([1] * records), 0, out)
+    assert len(out.taken()) == 1
+    assert combine.snapshot(CheckpointId(1)) is None
+    assert combine.next_timer() is None
 
 
 def combining(clock: Clock) -> Combine:
