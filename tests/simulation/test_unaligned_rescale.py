@@ -23,7 +23,7 @@ from tests.simulation.variants import Patch
 
 PATHS = ((1, 2), (3, 5), (5, 3), (2, 5, 1), (1, 1, 1), (2, 2), (5, 5))
 USUAL = ("two keyed steps", "union", "rebalance", *MORE)
-MOVABLE = ("pipeline", "keyed", "relay", "side output", "aggregate", *USUAL)
+MOVABLE = ("pipeline", "keyed", "relay", "side output", "aggregate", "latest", *USUAL)
 ROOMY = FlowLimits(
     inbox_bytes=1200, hold_bytes=600, hold_memory_bytes=300, payload_bytes=300, linger_seconds=0.0, max_slice_rows=2
 )
@@ -57,6 +57,12 @@ def test_nothing_is_lost_or_double_or_out_of_order_on_the_way_through_failures_a
     """All topologies on all paths: ``make soak``."""
     for seed in range(2):
         travel(journey(topology, seed, path, rows=8))
+
+
+@pytest.mark.parametrize("path", PATHS[:3], ids=str)
+def test_what_the_order_of_records_decides_stays_right_at_another_parallelism(path: tuple[int, ...]) -> None:
+    for seed in range(6):
+        travel(journey("latest", seed, path, late_open=True))
 
 
 def test_the_journeys_reach_what_they_are_meant_to_reach() -> None:

@@ -163,6 +163,27 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
+class Latest:
+    """Running count and latest record of each split, whose records are numbered from 0: both always fit together."""
+
+    def exactly_once(self, rows: Sequence[Any], sources: Sequence[Numbers]) -> None:
+        for row in rows:
+            assert row.v == row.n - 1, f"{row}: behind {row.n} records another one is the latest"
+        counted = {split: [row.n for row in rows if row.split == split] for split in sources[0].splits()}
+        for split, numbers in counted.items():
+            assert numbers == sorted(set(numbers)) and numbers[-1] == sources[0].rows, f"split {split}: {numbers}"
+
+    def at_least_once(self, rows: Sequence[Any], sources: Sequence[Numbers]) -> None:
+        for split in sources[0].splits():
+            last = [row for row in rows if row.split == split][-1]
+            assert last.n >= sources[0].rows and last.v == sources[0].rows - 1, f"split {split}: {last}"
+
+    def at_most_once(self, rows: Sequence[Any], sources: Sequence[Numbers]) -> None:
+        for row in rows:
+            assert row.n - 1 <= row.v < sources[0].rows, f"{row} counts more than was read"
+
+
+@dataclass(frozen=True, slots=True)
 class Topology:
     """``build`` writes the pipeline over sources ``a`` and ``b``; ``answers(parallelism)`` says what each sink must get."""
 
@@ -223,6 +244,10 @@ def _aggregate(a: cw.Stream) -> None:
     a.key_by("k").agg(n=cw.count(), total=cw.sum("v")).uid("totals").collect("out")
 
 
+def _latest(a: cw.Stream) -> None:
+    a.key_by("split").agg(n=cw.count(), v=cw.last("v")).uid("latest").collect("out")
+
+
 def _narrowing(a: cw.Stream) -> None:
     counted = a.key_by("k").process(Count, RECORD).uid("count").with_parallelism(1)
     counted.map(lambda row: row, RECORD).collect("out")
@@ -254,6 +279,7 @@ TOPOLOGIES = {
         Topology("rebalance", _rebalance, lambda p: {"out": Records(where=lambda v: v >= 2, ordered=False)}),
         Topology("relay", _relay, lambda p: {"out": Records("k", copies=2, ordered=False)}),
         Topology("aggregate", _aggregate, lambda p: {"out": Totals()}),
+        Topology("latest", _latest, lambda p: {"out": Latest()}),
         Topology("narrowing", _narrowing, lambda p: {"out": Records(ordered=False)}),
         Topology("two phase", _two_phase, lambda p: {"out": Records("k")}, sources=2),
     )
