@@ -167,7 +167,7 @@ def test_rule_21_broken_an_end_that_always_drains_is_caught(tmp_path: Path, monk
 # --- r28: subsuming keeps at least the latest -------------------------------------------------------------------------
 
 
-EACH_ONCE = list(range(300))
+EACH_ONCE = list(range(1_000))
 
 
 def numbers_into(write: Callable[[cw.Stream], object]) -> Callable[[cw.Environment], object]:
