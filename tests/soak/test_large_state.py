@@ -131,7 +131,7 @@ def test_ten_million_keys_are_there_again_no_later_than_they_took_to_be_stored(
 
 
 def test_state_of_four_times_the_memory_of_its_keepers(tmp_path: Path) -> None:
-    keys = 20_000_000
+    keys = 40_000_000
     small = cw.RocksDB(incremental=True, cache="32MB", write_buffer="16MB", block_cache="32MB")
     job = wide_totals(tmp_path, small, keys, one_in=1).start("larger-than-memory")
     most = 0
