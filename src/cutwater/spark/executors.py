@@ -10,6 +10,8 @@ from cutwater.spark.slots import total_slots
 
 REGISTRATION_SECONDS = 30.0
 """From the start of the session; as long as Spark itself waits for executors by default."""
+FIRST_SECONDS = 120.0
+"""While there is none at all: such a cluster is not too small, its machines are busy or still starting."""
 LOOK_SECONDS = 0.1
 
 
@@ -23,5 +25,5 @@ def await_executors(spark: SparkSession, slots_needed: int) -> None:
 
 
 def await_slots(count: Callable[[], int], needed: int, age: Callable[[], float]) -> None:
-    while count() < needed and 0 <= age() < REGISTRATION_SECONDS:
+    while (slots := count()) < needed and 0 <= age() < (REGISTRATION_SECONDS if slots else FIRST_SECONDS):
         time.sleep(LOOK_SECONDS)
