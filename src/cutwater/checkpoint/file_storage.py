@@ -4,7 +4,7 @@ import contextlib
 import errno
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO
@@ -25,7 +25,8 @@ _CERTAINLY_REFUSED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FileStorage:
-    """A file is written under a staged name, synced, then linked or renamed, then its folder is synced.
+    """A file is written under a staged name, synced, then linked or renamed, then its folder is synced, and those that got a new
+    folder for it.
 
     So a crash at any point leaves a name either absent or complete. Used by the driver and, pickled, by the workers, which
     see the same folder. ``root`` is absolute.
@@ -44,8 +45,9 @@ class FileStorage:
             created = _link(staged, path)
         finally:
             _forget(staged)
-        # Also for the loser of a race: what it is told exists must still exist after the machine's crash.
-        _sync_entry(path, made_in)
+        # Also for the loser of a race: what it is told exists must still exist after the machine's crash, though the winner was
+        # killed before it synced the folders that it had made.
+        _sync_entry(path, made_in if created else self._above(path))
         return created
 
     def put(self, name: str, content: bytes) -> None:
@@ -147,6 +149,13 @@ class FileStorage:
             )
         return os.path.join(self.root, *parts)
 
+    def _above(self, path: str) -> Iterator[str]:
+        """The folders above that of ``path``, up to the root."""
+        folder = os.path.dirname(path)
+        while folder != self.root:
+            folder = os.path.dirname(folder)
+            yield folder
+
     def _sync_or_remove(self, folder: str) -> None:
         """Remove folders that became empty (not the root); sync the deepest one that stays."""
         while folder != self.root:
@@ -234,9 +243,9 @@ def _move(staged: str, path: str, made_in: Sequence[str]) -> None:
     _sync_entry(path, made_in)
 
 
-def _sync_entry(path: str, made_in: Sequence[str]) -> None:
+def _sync_entry(path: str, above: Iterable[str]) -> None:
     try:
-        for folder in (os.path.dirname(path), *made_in):
+        for folder in (os.path.dirname(path), *above):
             _sync_folder(folder)
     except OSError as error:
         raise _uncertain(path, error) from error

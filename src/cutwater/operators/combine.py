@@ -91,7 +91,7 @@ class Combine(Operator):
         else:
             self._add_few()
             self._add(batch)
-        if self._order_decides or self._is_full():
+        if self._order_decides or self._is_due():
             self._flush(out)
 
     def on_watermark(self, watermark: Milliseconds, out: Collector) -> Iterator[None]:
@@ -145,7 +145,7 @@ class Combine(Operator):
                 self._deadline = self._now() + MAX_DELAY
         return self._buffer
 
-    def _is_full(self) -> bool:
+    def _is_due(self) -> bool:
         if self._buffer is None:
             return False
         return len(self._buffer) >= MAX_KEYS or (self._deadline is not None and self._now() >= self._deadline)

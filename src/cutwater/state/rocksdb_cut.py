@@ -8,7 +8,7 @@ RocksDB.
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -128,21 +128,23 @@ class StoreCut:
         if base is not None and is_same and {*filter(_is_data, names)} == known.keys():
             # All data is in those files, and they never change: the others only tell how RocksDB has arranged them.
             return base.files
+        stored = known | self._copied(place, [name for name in names if name not in known], earlier)
+        return tuple(stored[name] for name in names)
 
-        def size(name: str) -> int:
-            return os.path.getsize(os.path.join(self._folder, name))
+    def _copied(
+        self, place: FilePlace, names: Sequence[str], earlier: Mapping[str, StoredFile]
+    ) -> dict[str, StoredFile]:
+        paths = {name: os.path.join(self._folder, name) for name in names}
 
         def copied(name: str) -> StoredFile:
-            return place.copy(name, os.path.join(self._folder, name), earlier.get(name))
+            return place.copy(name, paths[name], earlier.get(name))
 
-        new = [name for name in names if name not in known]
         # Those of another size wait for the storage. Most often they are two: one is copied here, and waits for no thread to begin.
-        waiting = [name for name in new if name not in earlier or size(name) != earlier[name].size]
+        waiting = [name for name in names if name not in earlier or os.path.getsize(paths[name]) != earlier[name].size]
         with ThreadPoolExecutor(_COPIED_AT_ONCE - 1) as pool:
             others = {name: pool.submit(copied, name) for name in waiting[1:]}
-            stored = {name: copied(name) for name in new if name not in others}
-            stored.update({name: other.result() for name, other in others.items()})
-        return tuple(known[name] if name in known else stored[name] for name in names)
+            here = {name: copied(name) for name in names if name not in others}
+            return here | {name: other.result() for name, other in others.items()}
 
     def _is_earlier(self, table: StoredTable) -> bool:
         """Another database gives the same names to other files."""

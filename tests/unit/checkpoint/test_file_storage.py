@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cutwater.checkpoint import file_storage
 from cutwater.checkpoint.file_storage import FileStorage
 from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.storage import CheckpointStorage
@@ -121,6 +122,16 @@ def test_of_all_racing_creators_exactly_one_wins(files: FileStorage) -> None:
         assert len(winners) == 1
         assert sum(said == ["False"] for said in outcomes.values()) == 5
         assert files.read(f"job/{round}") == str(winners[0]).encode()
+
+
+def test_who_loses_a_race_makes_the_folders_durable_that_the_winner_may_not_have_synced(
+    files: FileStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert files.create("job/new/file", b"the winner's")
+    synced: list[str] = []
+    monkeypatch.setattr(file_storage, "_sync_folder", synced.append)
+    assert not files.create("job/new/file", b"the loser's")
+    assert synced == [f"{files.root}/job/new", f"{files.root}/job", files.root]
 
 
 CONTENT = b"0123456789" * 20

@@ -1,12 +1,16 @@
-"""What operators of a test emit, and the driver that they have nothing for."""
+"""An operator of a stream on its own, what it emits, and the driver that it has nothing for."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+import cutwater as cw
 from cutwater.flow.ids import CheckpointId
+from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.flow.watermarks import Milliseconds
+from cutwater.operators.operator import Operator, OperatorContext
+from cutwater.state.backend import StateBackend
 
 
 class Collected:
@@ -51,3 +55,16 @@ class NoDriver:
 
     def printed(self, lines: Sequence[str]) -> None:
         raise AssertionError("nothing is printed")
+
+
+def opened(stream: cw.Stream, backend: StateBackend, now: Callable[[], Milliseconds] = lambda: 0) -> Operator:
+    """The last operator of ``stream``, the only subtask of it."""
+    operator = stream._inputs[0].draft.body
+    assert isinstance(operator, Operator)
+    operator.open(
+        OperatorContext(
+            job="job", uid="w", name="window", subtask=0, parallelism=1, max_parallelism=128, attempt=1, incarnation="i",
+            key_groups=KeyGroupRange(0, 127), backend=backend, now=now, driver=NoDriver(),
+        )
+    )  # fmt: skip
+    return operator

@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 import cutwater as cw
-from cutwater.flow.key_groups import KeyGroupRange
-from cutwater.operators.operator import Operator, OperatorContext
 from cutwater.rows import batch_of
 from cutwater.state.rocksdb_family import Family
-from tests.unit.operators.collecting import Collected, NoDriver, after
+from tests.unit.operators.collecting import Collected, after, opened
 
 KEYS = 2000
 
@@ -38,18 +36,6 @@ KEPT_BY: dict[str, Callable[[cw.KeyedStream], cw.Stream]] = {
     "window": lambda keyed: keyed.window(cw.tumbling("10ms")).agg(v=Total()),
     "session": lambda keyed: keyed.window(cw.session("10ms")).agg(v=Total()),
 }
-
-
-def opened(stream: cw.Stream, backend: cw.RocksDB) -> Operator:
-    operator = stream._inputs[0].draft.body
-    assert isinstance(operator, Operator)
-    operator.open(
-        OperatorContext(
-            job="job", uid="w", name="window", subtask=0, parallelism=1, max_parallelism=128, attempt=1, incarnation="i",
-            key_groups=KeyGroupRange(0, 127), backend=backend, now=lambda: 0, driver=NoDriver(),
-        )
-    )  # fmt: skip
-    return operator
 
 
 @pytest.mark.parametrize("how", KEPT_BY)

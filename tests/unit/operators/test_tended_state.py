@@ -7,12 +7,10 @@ import pytest
 
 import cutwater as cw
 from cutwater.flow.ids import CheckpointId
-from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.operators.keyed_process import TIMERS_A_STEP
-from cutwater.operators.operator import OperatorContext
 from cutwater.rows import batch_of
 from cutwater.state.backend import StateBackend
-from tests.unit.operators.collecting import Collected, NoDriver, after
+from tests.unit.operators.collecting import Collected, after, opened
 
 BACKENDS = {
     "memory": cw.Memory(),
@@ -29,19 +27,13 @@ def backend(request: pytest.FixtureRequest) -> StateBackend:
     return BACKENDS[request.param]
 
 
-class Opened:
+class Subject:
     """The operator of a stream, on its own, with a clock that the test sets."""
 
     def __init__(self, stream: cw.Stream, backend: StateBackend) -> None:
-        self.operator: Any = stream._inputs[0].draft.body
         self.out = Collected()
         self.now = 0
-        self.operator.open(
-            OperatorContext(
-                job="job", uid="u", name="n", subtask=0, parallelism=1, max_parallelism=128, attempt=1, incarnation="i",
-                key_groups=KeyGroupRange(0, 127), backend=backend, now=lambda: self.now, driver=NoDriver(),
-            )
-        )  # fmt: skip
+        self.operator: Any = opened(stream, backend, lambda: self.now)
 
     def feed(self, stream: cw.Stream, *rows: Any, port: int = 0) -> None:
         self.operator.process(batch_of(rows, stream.schema, "test"), port, self.out)
@@ -91,25 +83,25 @@ class EverySecond(cw.KeyedProcess):
 @pytest.mark.parametrize("keys", [1, TIMERS_A_STEP])
 def test_layers_stay_few_while_only_timers_fire(keys: int, backend: StateBackend) -> None:
     stream = read("k long")
-    opened = Opened(stream.key_by("k").process(EverySecond, "n long"), backend)
-    opened.feed(stream, *[(key,) for key in range(keys)])
+    subject = Subject(stream.key_by("k").process(EverySecond, "n long"), backend)
+    subject.feed(stream, *[(key,) for key in range(keys)])
     for number in range(1, CHECKPOINTS + 1):
-        assert opened.clock(1000 * number) == [(number,)] * keys
-        opened.checkpoint(number)
-        assert opened.layers() <= FEW_LAYERS
-    opened.operator.close()
+        assert subject.clock(1000 * number) == [(number,)] * keys
+        subject.checkpoint(number)
+        assert subject.layers() <= FEW_LAYERS
+    subject.operator.close()
 
 
 def test_layers_stay_few_while_sessions_end_one_by_one(backend: StateBackend) -> None:
     stream = read("k long, ts long").with_timestamps("ts")
     windowed = stream.key_by("k").window(cw.session("1s")).reduce(lambda a, b: a)
-    opened = Opened(windowed, backend)
-    opened.feed(stream, *[(number, 10_000 * number) for number in range(1, CHECKPOINTS + 1)])
+    subject = Subject(windowed, backend)
+    subject.feed(stream, *[(number, 10_000 * number) for number in range(1, CHECKPOINTS + 1)])
     for number in range(1, CHECKPOINTS + 1):
-        assert len(opened.watermark(10_000 * number + 5_000)) == 1
-        opened.checkpoint(number)
-        assert opened.layers() <= FEW_LAYERS
-    opened.operator.close()
+        assert len(subject.watermark(10_000 * number + 5_000)) == 1
+        subject.checkpoint(number)
+        assert subject.layers() <= FEW_LAYERS
+    subject.operator.close()
 
 
 class Remember(cw.BroadcastProcess):
@@ -126,12 +118,12 @@ def test_what_expired_goes_while_only_broadcast_records_come(backend: StateBacke
     env = cw.Environment(checkpointing=None)
     stream = env.read(cw.from_rows([], "k long"), uid="in")
     rules = env.read(cw.from_rows([], "rule string"), uid="rules")
-    opened = Opened(stream.key_by("k").connect(rules.broadcast()).process(Remember, "n long"), backend)
-    opened.feed(stream, (1,), (2,))
-    opened.now = 5_000
-    opened.feed(rules, ("a",), port=1)
-    assert len(opened.kept()) == 2
-    opened.now = 20_000
-    opened.feed(rules, ("b",), port=1)
-    assert opened.kept() == []
-    opened.operator.close()
+    subject = Subject(stream.key_by("k").connect(rules.broadcast()).process(Remember, "n long"), backend)
+    subject.feed(stream, (1,), (2,))
+    subject.now = 5_000
+    subject.feed(rules, ("a",), port=1)
+    assert len(subject.kept()) == 2
+    subject.now = 20_000
+    subject.feed(rules, ("b",), port=1)
+    assert subject.kept() == []
+    subject.operator.close()

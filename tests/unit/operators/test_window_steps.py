@@ -5,13 +5,12 @@ from typing import Any
 import pytest
 
 import cutwater as cw
-from cutwater.flow.key_groups import KeyGroupRange
-from cutwater.operators.operator import Operator, OperatorContext
+from cutwater.operators.operator import Operator
 from cutwater.operators.session_windows import SESSIONS_A_STEP
 from cutwater.rows import batch_of
 from cutwater.state.memory import Memory
 from cutwater.windows import Sessions
-from tests.unit.operators.collecting import Collected, NoDriver
+from tests.unit.operators.collecting import Collected, opened
 
 KEYS = 20_000
 
@@ -41,18 +40,6 @@ TOLD_BY: dict[str, Any] = {
 }
 
 
-def opened(stream: cw.Stream) -> Operator:
-    operator = stream._inputs[0].draft.body
-    assert isinstance(operator, Operator)
-    operator.open(
-        OperatorContext(
-            job="job", uid="w", name="window", subtask=0, parallelism=1, max_parallelism=128, attempt=1, incarnation="i",
-            key_groups=KeyGroupRange(0, 127), backend=Memory(), now=lambda: 0, driver=NoDriver(),
-        )
-    )  # fmt: skip
-    return operator
-
-
 def told_in_steps(operator: Operator, watermark: int, out: Collected) -> list[int]:
     """How many rows each step gave."""
     told = [len(out.taken()) for _ in operator.on_watermark(watermark, out)]
@@ -70,7 +57,7 @@ def test_a_window_of_many_keys_is_told_in_steps_and_forgotten_in_steps(how: str,
     env = cw.Environment(checkpointing=None)
     stream = env.read(cw.from_rows([], "k string, ts long, v long"), uid="in").with_timestamps("ts")
     windowed = stream.key_by("k").window(windows, allowed_lateness=lateness)
-    operator, out = opened(TOLD_BY[how](windowed)), Collected()
+    operator, out = opened(TOLD_BY[how](windowed), Memory()), Collected()
     operator.process(batch_of([(f"k{n}", 0, 1) for n in range(KEYS)], stream.schema, "test"), 0, out)
     told = told_in_steps(operator, 2_000, out)
     assert sum(told) == KEYS
@@ -88,7 +75,7 @@ def test_a_window_of_many_keys_is_told_in_steps_and_forgotten_in_steps(how: str,
 def test_sessions_that_are_told_and_forgotten_by_one_watermark_are_told_in_steps() -> None:
     env = cw.Environment(checkpointing=None)
     stream = env.read(cw.from_rows([], "k string, ts long, v long"), uid="in").with_timestamps("ts")
-    operator = opened(stream.key_by("k").window(cw.session("1s"), allowed_lateness="1s").agg(n=Rows()))
+    operator = opened(stream.key_by("k").window(cw.session("1s"), allowed_lateness="1s").agg(n=Rows()), Memory())
     out = Collected()
     rows = [(f"k{n}", start, 1) for start in (0, 5_000) for n in range(KEYS // 2)]
     operator.process(batch_of(rows, stream.schema, "test"), 0, out)
