@@ -9,8 +9,7 @@ from cutwater.operators.window_aggregate import PARTIAL, EventTimeWindows
 from cutwater.operators.window_panes import DOUBTFUL, AssignPanes
 from cutwater.operators.window_results import LATE
 from cutwater.pipeline import to_graph
-from tests.unit.operators.collecting import Collected, after
-from tests.unit.operators.test_window_steps import opened
+from tests.unit.operators.collecting import Collected, after, opened
 
 SCHEMA = pa.schema([("k", pa.string()), ("ts", pa.int64())])
 
@@ -49,7 +48,7 @@ def test_the_way_to_a_window_knows_whether_its_late_records_are_read(*, late_is_
 def test_combined_rows_of_a_window_that_is_over_leave_nothing_behind() -> None:
     env = cw.Environment(checkpointing=None)
     events = env.read(cw.from_rows([], "k string, ts long"), uid="in").with_timestamps("ts")
-    operator = opened(events.key_by("k").window(cw.tumbling("10ms")).agg(n=cw.count()))
+    operator = opened(events.key_by("k").window(cw.tumbling("10ms")).agg(n=cw.count()), cw.Memory())
     assert isinstance(operator, EventTimeWindows)
     out = Collected()
     after(operator.on_watermark(25, out))
