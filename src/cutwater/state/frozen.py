@@ -38,7 +38,7 @@ class FrozenTable(TableRows, Protocol):
     """One state of one operator in one subtask, as it was at the cut, while the loop goes on changing the live one."""
 
     def release(self) -> None:
-        """Called once in the end, written or not: the backend may drop what it kept for this table."""
+        """Called once in the end, written or not, by any thread: the backend may drop what it kept for this table."""
 
 
 class FilePlace(Protocol):

@@ -165,16 +165,17 @@ class RocksDBAggregateTable:
     def _make_room(self, records: int) -> None:
         """In proportion to what comes, so that the old space is cleared before the new one is full. Both together are a third
         more than the share at most: memory of the old one is free only when all of it is cleared."""
-        if self._gate.is_shut:
+        share = self._share.bytes
+        if not self._gate.lets_write(sum(map(self._bytes, self._spaces())), share):
             return
         # Only now: a cut that was given up opens the gate too, and what it had is not in RocksDB.
         self._hear_of_cut()
-        if self._leaving is None and self._bytes(self._young) > self._share.bytes * 2 // 3:
+        if self._leaving is None and self._bytes(self._young) > share * 2 // 3:
             self._leaving = Leaving(self._young)
             self._young = Space(MemoryAggregateTable(*self._of))
         steps = 1 + 2 * records // CHUNK_ROWS
         while self._leaving is not None and (
-            steps > 0 or self._bytes(self._young) + self._bytes(self._leaving.space) > self._share.bytes * 4 // 3
+            steps > 0 or self._bytes(self._young) + self._bytes(self._leaving.space) > share * 4 // 3
         ):
             self._clear_step(self._leaving)
             steps -= 1

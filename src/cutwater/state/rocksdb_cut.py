@@ -2,7 +2,7 @@
 of the database are linked and those that no confirmed checkpoint has are copied.
 
 Nothing newer than the cut may be in those files (rule 40): from the freeze until the links are made, the loop does not write to
-RocksDB.
+RocksDB. If its memory is full before, it makes them itself: it must not wait for a storage that hangs.
 """
 
 import os
@@ -23,6 +23,8 @@ was stored as, over all attempts that went on with its files."""
 KEYS = "keys"
 """The same, where each key stands once: how many there are."""
 Json = Any
+MOST_SHARES = 2
+"""Of its share of the cache a table holds at most so many in memory, while a cut keeps the loop from writing."""
 _NOT_NEEDED = ".log"
 """A write-ahead log: it is empty, as none is written."""
 _COPIED_AT_ONCE = 4
@@ -30,27 +32,46 @@ _COPIED_AT_ONCE = 4
 
 
 class Gate:
-    """Whether the loop may write to RocksDB. The loop shuts it, the snapshot thread opens it."""
+    """Whether the loop may write to RocksDB. Each cut shuts it, until it is linked or given up."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._cuts = 0
+        self._cuts: list[StoreCut] = []
+        self.linking = threading.Lock()
+        """Held by whoever links a cut, or gives one up."""
 
     @property
     def is_shut(self) -> bool:
-        return self._cuts > 0
+        return bool(self._cuts)
 
-    def shut(self) -> None:
+    def shut(self, cut: "StoreCut") -> None:
         with self._lock:
-            self._cuts += 1
+            self._cuts.append(cut)
 
-    def open(self) -> None:
+    def open(self, cut: "StoreCut") -> None:
         with self._lock:
-            self._cuts -= 1
+            self._cuts.remove(cut)
+
+    def lets_write(self, held: int, share: int) -> bool:
+        """Asked by the loop, for a table that holds so many bytes in memory and may have ``share``."""
+        if self.is_shut and held > MOST_SHARES * share:
+            # It waits for those who link, or does it in their place: they may themselves wait for the storage.
+            with self.linking:
+                self.link_waiting(None)
+        return not self.is_shut
+
+    def link_waiting(self, last: "StoreCut | None") -> None:
+        """All up to ``last``, in order: each brings all that is in memory then, and would undo what a later one brought."""
+        with self._lock:
+            cuts = self._cuts.copy()
+        for cut in cuts:
+            cut.link_alone()
+            if cut is last:
+                return
 
 
 class StoreCut:
-    """Used by the tables of one freeze, one after the other, on the snapshot thread; each lets go of it in the end."""
+    """Shared by the tables of one freeze; each lets go of it in the end."""
 
     def __init__(self, database: Database, lineage: str, gate: Gate, folder: str) -> None:
         self._database = database
@@ -60,19 +81,16 @@ class StoreCut:
         self._writers: list[Callable[[], None]] = []
         self._users = 0
         self._files: tuple[StoredFile, ...] | None = None
-        self._is_open = True
+        self._failure: Exception | None = None
+        self.is_over = False
+        """Whether it is linked, or given up."""
         self.is_linked = False
         """Whether all that was frozen is in RocksDB; the loop may ask when it is over."""
-        gate.shut()
+        gate.shut(self)
 
     def details(self) -> Json:
         """To be told with each of its tables."""
         return {FAMILIES: self._database.families, LINEAGE: self._lineage}
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it is linked, or given up."""
-        return not self._is_open
 
     def join(self) -> None:
         """A table that is stored with it, and lets go of it in the end."""
@@ -85,31 +103,45 @@ class StoreCut:
     def files(self, place: FilePlace) -> tuple[StoredFile, ...]:
         """The database as it was at the cut, in the storage."""
         if self._files is None:
-            self._link()
+            self.link()
             self._check_sizes(place.most_bytes)
             self._files = self._stored(place)
         return self._files
 
+    def link(self) -> None:
+        """All that was frozen goes to RocksDB, and its files are kept as they are then, if nobody did that yet."""
+        with self._gate.linking:
+            if not self.is_over:
+                self._gate.link_waiting(self)
+        if self._failure is not None:
+            raise self._failure
+
+    def link_alone(self) -> None:
+        """For ``Gate``. Whoever stores the checkpoint says why it could not be."""
+        try:
+            for write in self._writers:
+                write()
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._database.link(self._folder)
+            self.is_linked = True
+        except Exception as error:
+            self._failure = error
+        finally:
+            self._end()
+
     def release(self) -> None:
         self._users -= 1
-        if self._users == 0:
-            self._open_gate()
-            shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _link(self) -> None:
-        if self.is_linked:
+        if self._users > 0:
             return
-        for write in self._writers:
-            write()
+        with self._gate.linking:
+            if not self.is_over:
+                self._end()
         shutil.rmtree(self._folder, ignore_errors=True)
-        self._database.link(self._folder)
-        self.is_linked = True
-        self._open_gate()
 
-    def _open_gate(self) -> None:
-        if self._is_open:
-            self._is_open = False
-            self._gate.open()
+    def _end(self) -> None:
+        self._writers.clear()
+        self.is_over = True
+        self._gate.open(self)
 
     def _check_sizes(self, most_bytes: int | None) -> None:
         """Before anything is copied: to the driver's memory, if there is a limit."""

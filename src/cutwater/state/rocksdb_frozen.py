@@ -94,6 +94,8 @@ class FrozenFiles:
         return self.rows.schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
+        # All rows take long to be written: the loop need not wait for that with what it writes to RocksDB.
+        self.cut.link()
         return self.rows.batches()
 
     def store(self, place: FilePlace) -> StoredTable:

@@ -143,9 +143,10 @@ class Parts(Generic[M]):
         self._recent_size += size
         if self._recent_size > self._share.bytes // 2:
             self._put_aside()
-        self._step()
-        while self._is_over():
+        if self._gate.lets_write(self._size(), self._share.bytes):
             self._step()
+            while self._leaving and self._size() > self._share.bytes:
+                self._step()
 
     def drop(self, namespace: int) -> None:
         self._drop(self.recent, namespace)
@@ -185,13 +186,11 @@ class Parts(Generic[M]):
     def _parts(self) -> list[Part[M]]:
         return [each for each in self._leaving if isinstance(each, Part)]
 
-    def _is_over(self) -> bool:
-        size = sum(each.size for each in self._leaving) + self._recent_size
-        return bool(self._leaving) and size > self._share.bytes and not self._gate.is_shut
+    def _size(self) -> int:
+        return sum(each.size for each in self._leaving) + self._recent_size
 
     def _step(self) -> None:
-        if self._gate.is_shut:
-            return
+        """The gate is open."""
         self._forget_done()
         if self._leaving:
             self._leaving[0].step()

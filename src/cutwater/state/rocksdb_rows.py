@@ -146,7 +146,8 @@ class RocksDBRowTable(LayeredRows):
         if len(self._top) * self._entry_bytes > self._share.bytes / 2:
             self._seal()
         # In this order: a cut that ends in between has been heard of before anything of it is written.
-        may_write = not self._gate.is_shut
+        held = int((len(self._top) + sum(map(len, self._below))) * self._entry_bytes)
+        may_write = self._gate.lets_write(held, self._share.bytes)
         self._hear_of_cut()
         left = WRITE_STEP
         while self._below and (self._clean or may_write):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 
 class Snapshots:
-    """Counts freezes; the loop freezes and asks, the snapshot thread releases."""
+    """Counts freezes; the loop freezes and asks, others release."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

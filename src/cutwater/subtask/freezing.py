@@ -11,14 +11,15 @@ def kept(
     frozen: Mapping[str, OperatorSnapshot], guarantee: Guarantee, *, savepoint: bool
 ) -> Mapping[str, OperatorSnapshot]:
     if guarantee is Guarantee.AT_MOST_ONCE:
-        frozen = {uid: _without_tables(snapshot) for uid, snapshot in frozen.items()}
+        # It keeps no state.
+        frozen = {uid: without_tables(snapshot) for uid, snapshot in frozen.items()}
     if savepoint:
         frozen = {uid: _whole(snapshot) for uid, snapshot in frozen.items()}
     return frozen
 
 
-def _without_tables(snapshot: OperatorSnapshot) -> OperatorSnapshot:
-    """At most once keeps no state; the frozen tables are let go at once."""
+def without_tables(snapshot: OperatorSnapshot) -> OperatorSnapshot:
+    """They are let go at once."""
     for table in snapshot.tables:
         table.release()
     return OperatorSnapshot(inline=snapshot.inline)

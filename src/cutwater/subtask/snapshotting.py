@@ -1,5 +1,6 @@
 """The asynchronous part of a snapshot: store what the cut froze, then acknowledge."""
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -12,6 +13,7 @@ from cutwater.operators.operator import OperatorSnapshot
 from cutwater.state.stored import StoredTable
 from cutwater.subtask.chain import OperatorFailure, failures_of
 from cutwater.subtask.cut_mark import Alignment
+from cutwater.subtask.freezing import without_tables
 from cutwater.subtask.in_flight import RecordedTable
 from cutwater.subtask.setup import Resumed, TableWriter
 
@@ -46,6 +48,29 @@ class FrozenCut:
     """The loop goes on only when all is stored, so that storing is part of the synchronous part."""
     rows_follow: bool = False
     """It is acknowledged when the rows that it overtook are stored too."""
+    given_up: bool = False
+    """Nobody needs its state any more, and it is gone. Its transactions are: their rows are in no other."""
+
+
+class CutInLine:
+    """Waits for the snapshot thread, which may wait for the storage: longer than the checkpoint is wanted."""
+
+    def __init__(self, cut: FrozenCut) -> None:
+        self._cut = cut
+        self._lock = threading.Lock()
+        self._is_taken = False
+
+    def take(self) -> FrozenCut:
+        with self._lock:
+            self._is_taken = True
+            return self._cut
+
+    def give_up(self) -> None:
+        """Its state is let go, unless it is being stored by now."""
+        with self._lock:
+            if not self._is_taken and not self._cut.given_up:
+                rest = {uid: without_tables(frozen) for uid, frozen in self._cut.operators.items()}
+                self._cut = replace(self._cut, operators=rest, given_up=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +106,24 @@ class Snapshotting:
         self._stored: dict[CheckpointId, Tables] = {} if resumed is None else {resumed.checkpoint: _tables_of(resumed)}
         """Of this subtask, in the checkpoints that later ones may build on."""
         self._waiting: _Stored | None = None
+        self._in_line: dict[CheckpointId, CutInLine] = {}
+
+    def line_up(self, cut: FrozenCut) -> Callable[[], None]:
+        """By the loop. What is returned stores it, in its turn, on the snapshot thread."""
+        checkpoint = cut.checkpoint
+        waiting = self._in_line[checkpoint] = CutInLine(cut)
+
+        def store() -> None:
+            del self._in_line[checkpoint]
+            self.store(waiting.take())
+
+        return store
+
+    def give_up(self, checkpoint: CheckpointId) -> None:
+        """By the loop. What is stored already, or being stored, nobody refers to."""
+        waiting = self._in_line.get(checkpoint)
+        if waiting is not None:
+            waiting.give_up()
 
     def store(self, cut: FrozenCut) -> None:
         """A state that cannot be stored declines the checkpoint; output that cannot be prepared fails the subtask.
@@ -98,9 +141,9 @@ class Snapshotting:
             self._send(Decline(cut.checkpoint, f"{type(error).__name__}: {error}"))
         else:
             ready = _Stored(cut, stored, attachments, self._clock.monotonic() - began)
-            if cut.rows_follow:
+            if cut.rows_follow and not cut.given_up:
                 self._waiting = ready
-            else:
+            elif not cut.given_up:
                 self._acknowledge(ready)
         finally:
             for frozen in cut.operators.values():

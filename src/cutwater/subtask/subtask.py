@@ -121,6 +121,8 @@ class Subtask(HearsDriver):
         for checkpoint, completed in self.mailbox.take_fates():
             if completed:
                 self._base = checkpoint if self._base is None else max(self._base, checkpoint)
+            else:
+                self._snapshotting.give_up(checkpoint)
             self._chain.checkpoint_ended(checkpoint, completed=completed)
 
     @abstractmethod
@@ -254,7 +256,7 @@ class Subtask(HearsDriver):
         yield from self._after_cut(mark)
 
     def _store_soon(self, cut: FrozenCut) -> None:
-        self._background.snapshot(lambda: self._snapshotting.store(cut))
+        self._background.snapshot(self._snapshotting.line_up(cut))
 
     def _end(self, *, drain: bool) -> Iterator[Step]:
         """All input was processed: pass END on, once; live on, acknowledge, and wait for Finish (rule 20)."""

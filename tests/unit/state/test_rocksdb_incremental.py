@@ -24,7 +24,7 @@ from cutwater.flow.hashing import hash_arrays, key_groups
 from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
 from cutwater.flow.key_groups import KeyGroupRange, key_group_range
 from cutwater.state.backend import KeyedStateStore, StateBackend
-from cutwater.state.frozen import FrozenTable
+from cutwater.state.frozen import FrozenTable, WholeTable
 from cutwater.state.rocksdb_cut import Gate
 from cutwater.state.stored import Form, StoredFile, StoredTable
 from cutwater.state.tables import Column, Merge, Update
@@ -551,3 +551,86 @@ def test_a_cut_that_ends_while_the_loop_looks_at_the_gate_is_heard_of_first(
     for _ in range(3):
         store.tend()
     assert [table.get(key) for key in range(10)] == list(range(10))
+
+
+@pytest.fixture
+def gates(monkeypatch: pytest.MonkeyPatch) -> list[Gate]:
+    """Of the stores that are opened."""
+    opened: list[Gate] = []
+
+    class Seen(Gate):
+        def __init__(self) -> None:
+            super().__init__()
+            opened.append(self)
+
+    monkeypatch.setattr("cutwater.state.rocksdb_store.Gate", Seen)
+    return opened
+
+
+def write_steps(kind: Kind, store: KeyedStateStore, table: Any, steps: range) -> None:
+    for step in steps:
+        kind.write(table, step)
+        store.tend()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_loop_whose_memory_is_full_does_not_wait_for_a_storage_that_hangs(
+    kind: Kind, tmp_path: Path, gates: list[Gate]
+) -> None:
+    job = Job(tmp_path)
+    store = job.open()
+    table = kind.open(store)
+    write_steps(kind, store, table, range(10))
+    first = job.freeze(store)
+    assert gates[0].is_shut
+    write_steps(kind, store, table, range(10, 200))
+    assert not gates[0].is_shut
+    second = job.freeze(store)
+    write_steps(kind, store, table, range(200, 390))
+    assert not gates[0].is_shut
+    third = job.freeze(store)
+    for frozen, steps in ((first, 10), (second, 200), (third, 390)):
+        job.store(frozen)
+        assert job.content(kind, cw.Memory()) == content_of(kind, list(range(steps)))
+    store.close()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("cache", [4000, "64MB"])
+def test_cuts_are_linked_in_their_order_whoever_comes_first(kind: Kind, cache: Any, tmp_path: Path) -> None:
+    job = Job(tmp_path, cache)
+    store = job.open()
+    table = kind.open(store)
+    kind.write(table, 0)
+    first = job.freeze(store)
+    kind.write(table, 1)
+    second = job.freeze(store)
+    kind.write(table, 2)
+    job.store(second)
+    assert job.content(kind, cw.Memory()) == content_of(kind, [0, 1])
+    job.store(first)
+    assert job.content(kind, cw.Memory()) == content_of(kind, [0])
+    job.store(job.freeze(store))
+    assert job.content(kind, cw.Memory()) == content_of(kind, [0, 1, 2])
+    store.close()
+
+
+def test_the_loop_may_write_while_all_rows_are_written_to_a_savepoint(tmp_path: Path, gates: list[Gate]) -> None:
+    job = Job(tmp_path)
+    store = job.open()
+    table = store.rows("s", KEYS, pa.int64())
+    for key in range(10):
+        table.put(key, key)
+    [frozen] = job.freeze(store)
+    written = WholeTable(frozen).batches()
+    first = next(written)
+    assert not gates[0].is_shut
+    for key in range(10):
+        table.put(key, -key)
+        store.tend()
+    rows = pa.Table.from_batches([first, *written])
+    assert dict(zip(*(rows.column(name).to_pylist() for name in rows.column_names[:2]), strict=True)) == {
+        key: key for key in range(10)
+    }
+    frozen.release()
+    store.close()
