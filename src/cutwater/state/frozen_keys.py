@@ -13,7 +13,6 @@ from cutwater.flow.columns import array_of_words, is_word
 from cutwater.flow.hashing import key_groups, unhash_words
 from cutwater.state import index_kernels as ix
 from cutwater.state.encoded_keys import decode
-from cutwater.state.pointers import address
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,25 +22,25 @@ class FrozenKeys:
     schema: pa.Schema
     rows: int
     null_row: int
-    hashes: Sequence[npt.NDArray[np.uint64]]
-    located: Sequence[npt.NDArray[np.int64]]
+    hashes: "FrozenColumn"
+    located: "FrozenColumn"
     arenas: Sequence[npt.NDArray[np.uint8]]
 
     def part(self, start: int, stop: int, max_parallelism: int) -> tuple[list[Array], Array]:
         """Key columns and key groups of rows ``start`` to ``stop``; ``start`` begins a chunk."""
-        hashes = rows_of_chunks(self.hashes, 1, start, stop)
+        hashes = rows_of_chunks(self.hashes.chunks, 1, start, stop)
         groups = pa.array(key_groups(hashes, max_parallelism))
         if not is_exact(self.schema):
-            located = rows_of_chunks(self.located, 2, start, stop)
+            located = rows_of_chunks(self.located.chunks, 2, start, stop)
             return decode(np.ascontiguousarray(located[::2]), self.schema), groups
         return self._exact(hashes, self.null_row - start), groups
 
     def some(self, rows: npt.NDArray[np.int32], max_parallelism: int) -> tuple[list[Array], Array]:
         """The same of any rows, ascending."""
-        hashes = _gathered(rows, self.hashes, 1).view(np.uint64)
+        hashes = self.hashes.gathered(rows, 1).view(np.uint64)
         groups = pa.array(key_groups(hashes, max_parallelism))
         if not is_exact(self.schema):
-            located = _gathered(rows, self.located, 2)
+            located = self.located.gathered(rows, 2)
             return decode(np.ascontiguousarray(located[::2]), self.schema), groups
         at = int(np.searchsorted(rows, self.null_row))
         return self._exact(hashes, at if at < len(rows) and rows[at] == self.null_row else -1), groups
@@ -54,10 +53,17 @@ class FrozenKeys:
         return [array_of_words(unhash_words(hashes), self.schema.field(0).type, valid)]
 
 
-def _gathered(rows: npt.NDArray[np.int32], chunks: Sequence[npt.NDArray[Any]], words: int) -> npt.NDArray[np.int64]:
-    out = np.empty(len(rows) * words, np.int64)
-    ix.gather(rows, np.array([address(chunk) for chunk in chunks], np.int64), words, out)
-    return out
+@dataclass(frozen=True, slots=True)
+class FrozenColumn:
+    """What the index keeps of each row, in chunks to which nothing but rows is added."""
+
+    chunks: Sequence[npt.NDArray[Any]]
+    addresses: npt.NDArray[np.int64]
+
+    def gathered(self, rows: npt.NDArray[np.int32], words: int) -> npt.NDArray[np.int64]:
+        out = np.empty(len(rows) * words, np.int64)
+        ix.gather(rows, self.addresses, words, out)
+        return out
 
 
 def rows_of_chunks(chunks: Sequence[npt.NDArray[Any]], words: int, start: int, stop: int) -> npt.NDArray[Any]:

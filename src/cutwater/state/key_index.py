@@ -14,7 +14,7 @@ from cutwater.flow.hashing import hash_arrays
 from cutwater.state import index_building as ib
 from cutwater.state import index_kernels as ix
 from cutwater.state.encoded_keys import encode, plain
-from cutwater.state.frozen_keys import FrozenKeys, is_exact
+from cutwater.state.frozen_keys import FrozenColumn, FrozenKeys, is_exact
 from cutwater.state.pointers import address
 from cutwater.state.tables import Rows, Touched
 
@@ -177,8 +177,8 @@ class KeyIndex:
             self.keys,
             len(self),
             int(self._state[ix.NULL_ROW]),
-            tuple(self._hashes.arrays),
-            tuple(self._located.arrays),
+            _frozen(self._hashes),
+            _frozen(self._located),
             tuple(self._arenas),
         )
 
@@ -218,6 +218,10 @@ class KeyIndex:
         self._arenas.append(arena)
         self._state[ix.ARENA_AT] = address(arena)
         self._state[ix.ARENA_END] = address(arena) + len(arena)
+
+
+def _frozen(column: AddressedChunks) -> FrozenColumn:
+    return FrozenColumn(tuple(column.arrays), column.addresses.copy())
 
 
 def _same_key_twice() -> RestoreError:
