@@ -1,11 +1,13 @@
 """States in RocksDB as a snapshot sees them: all rows, or the files of the database."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from cutwater.errors import StorageError
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state.frozen import FilePlace, FrozenTable
 from cutwater.state.rocksdb_cut import StoreCut
@@ -94,8 +96,10 @@ class FrozenFiles:
         return self.rows.schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        # All rows take long to be written: the loop need not wait for that with what it writes to RocksDB.
-        self.cut.link()
+        # All rows take long to be written: the loop need not wait for that with what it writes to RocksDB. If that takes nothing
+        # more, they can still be read.
+        with suppress(StorageError):
+            self.cut.link()
         return self.rows.batches()
 
     def store(self, place: FilePlace) -> StoredTable:
