@@ -61,3 +61,23 @@ def test_a_killed_worker_of_a_jammed_job_loses_and_doubles_nothing(tmp_path: Pat
     assert all(n == list(range(1, RECORDS // KEYS + 1)) for _, n in numbered)
     taken = [info for info in job.checkpoints() if info.status == "completed" and info.unaligned]
     assert any(info.in_flight_bytes > 0 for info in taken), "nothing was in flight: nothing was tested"
+
+
+@pytest.mark.timeout(400)
+def test_restores_do_not_add_to_what_is_in_flight(tmp_path: Path) -> None:
+    def most_in_flight() -> int:
+        """Of all completed checkpoints of one more run, which goes on where the last one stopped, in the middle of its jam."""
+        env = cw.Environment(
+            parallelism=2,
+            checkpointing=cw.Checkpointing("300ms", storage=f"file:{tmp_path / 'checkpoints'}", unaligned=True),
+        )
+        numbers = env.read(cw.sequence(None), uid="numbers").with_columns(text=pl.lit("x" * 200))
+        slow = numbers.rebalance().process(Slow, "value long, text string").uid("slow")
+        slow.write(cw.discard(), uid="dropped")
+        job = env.start("again-and-again")
+        wait_until(lambda: completed_checkpoints(job) >= 5, "checkpoints of the jammed job")
+        job.cancel()
+        return max(part.in_flight_bytes for info in job.checkpoints() for part in info.subtasks)
+
+    first, *_, last = (most_in_flight() for _ in range(3))
+    assert 0 < last < 2 * first

@@ -46,6 +46,10 @@ class PayloadAside(Protocol):
     def read(self) -> "pa.Buffer": ...
 
 
+REPLAYED = -1
+"""In place of a number in the sequence of its channel."""
+
+
 @dataclass(slots=True)
 class Row:
     """One row of the exchange. ``target`` is a partition of the next level.
@@ -65,6 +69,11 @@ class Row:
     @property
     def size(self) -> int:
         return int(self.payload.size)
+
+    @property
+    def is_replayed(self) -> bool:
+        """Not sent in this attempt: the restored checkpoint held it."""
+        return self.seq == REPLAYED
 
     def read(self) -> "pa.Buffer":
         payload = self.payload

@@ -31,7 +31,7 @@ class HearsDriver(ABC):
     def on_message(self, message: ToSubtask) -> None:
         match message:
             case StartProcessing():
-                self.mailbox.set_flag(started=True)
+                self._begin()
             case TriggerCheckpoint():
                 self._triggered(message)
             case CutNow():
@@ -57,6 +57,10 @@ class HearsDriver(ABC):
                 self.mailbox.set_flag(finished=True)
             case _:
                 pass
+
+    def _begin(self) -> None:
+        """Every subtask is open."""
+        self.mailbox.set_flag(started=True)
 
     def _triggered(self, trigger: TriggerCheckpoint) -> None:
         self.mailbox.put_trigger(trigger)

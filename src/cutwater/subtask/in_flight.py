@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from cutwater.flow.envelope import Row, RowKind, read_data
+from cutwater.flow.envelope import REPLAYED, Row, RowKind, read_data
 from cutwater.flow.hashing import hash_columns, key_groups
 from cutwater.flow.ids import ChannelId
 from cutwater.flow.key_groups import KeyGroupRange
@@ -98,7 +98,7 @@ class Replay:
                     continue
                 known = sender in self.channels
                 channel, mark = (self.channels[sender], watermark) if known else (self.channel, MIN_WATERMARK)
-                row = Row(-1, channel, RowKind.DATA, -1, mark, payloads[at].as_buffer())
+                row = Row(-1, channel, RowKind.DATA, REPLAYED, mark, payloads[at].as_buffer())
                 yield from (row,) if not self.key else self._own(row, own, max_parallelism)
 
     def _own(self, row: Row, own: KeyGroupRange, max_parallelism: int) -> Iterator[Row]:

@@ -88,6 +88,12 @@ class Intake:
                 spill.keep(row)
                 self._inbox.append(row)
 
+    def begin(self) -> None:
+        """Everybody runs. Called by the control thread. While what was replayed is processed, the senders would fill the pipes
+        anew, and each restore would add to what is in flight."""
+        with self._changed:
+            self._stem(self._passed)
+
     @property
     def held_bytes(self) -> int:
         with self._changed:

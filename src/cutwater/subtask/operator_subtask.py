@@ -83,6 +83,10 @@ class OperatorSubtask(Subtask):
     def _open_input(self) -> None:
         self.intake.replay(self._restored_rows())
 
+    def _begin(self) -> None:
+        self.intake.begin()
+        super()._begin()
+
     def _restored_rows(self) -> Iterator[Row]:
         setup = self._setup
         own = key_group_range(setup.subtask.index, setup.vertex.parallelism, setup.max_parallelism)

@@ -18,7 +18,9 @@ class Recording:
         self.checkpoint = checkpoint
         self.heard = heard
         self.rows: list[Row] = []
-        self.bytes = 0
+        self._new_bytes = 0
+        """Of rows that no checkpoint holds yet. Others were within the bounds, perhaps of several subtasks: if they counted, a
+        job that is restored in the middle of a jam could store nothing before most of it is processed."""
         self.refusal: str | None = None
         """Why the checkpoint cannot have these rows, if it cannot."""
         self.alignment = Alignment()
@@ -31,8 +33,8 @@ class Recording:
         if row.kind is not RowKind.DATA or row.behind >= self.checkpoint or self.refusal is not None:
             return
         self.rows.append(row)
-        self.bytes += row.size
-        if self.bytes > self._most_bytes:
+        self._new_bytes += 0 if row.is_replayed else row.size
+        if self._new_bytes > self._most_bytes:
             self.refusal = (
                 f"rows of more than {self._most_bytes} bytes were on their way to it, the most that an unaligned checkpoint "
                 "stores for one subtask (max_in_flight)"

@@ -9,7 +9,7 @@ from cutwater.flow.ids import ChannelId
 class Why(Enum):
     HELD = "too many rows of the channel wait for the barriers of others"
     """Rule 12."""
-    FLOODED = "an open gate let in more than the inbox may have"
+    FLOODED = "an open gate, or a restore, let in more than the inbox may have"
     """Rule 15."""
 
 
