@@ -209,7 +209,7 @@ class RocksDBAggregateTable:
             self._cut = None
 
     def _ingest(self, spaces: Sequence[FrozenSpace]) -> None:
-        """On the snapshot thread."""
+        """By whoever links the cut."""
         changed = (batch for space in spaces for batch, _ in space.changed())
         ingest_rows(self._family, self.layout, changed, self._share.bytes // 2)
 

@@ -37,8 +37,9 @@ class Gate:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._cuts: list[StoreCut] = []
-        self.linking = threading.Lock()
-        """Held by whoever links a cut, or gives one up."""
+        self._linking = threading.Lock()
+        self._let_go: list[StoreCut] = []
+        """These end when nobody links."""
 
     @property
     def is_shut(self) -> bool:
@@ -56,18 +57,38 @@ class Gate:
         """Asked by the loop, for a table that holds so many bytes in memory and may have ``share``."""
         if self.is_shut and held > MOST_SHARES * share:
             # It waits for those who link, or does it in their place: they may themselves wait for the storage.
-            with self.linking:
-                self.link_waiting(None)
+            self.link(None)
         return not self.is_shut
 
-    def link_waiting(self, last: "StoreCut | None") -> None:
-        """All up to ``last``, in order: each brings all that is in memory then, and would undo what a later one brought."""
-        with self._lock:
-            cuts = self._cuts.copy()
-        for cut in cuts:
-            cut.link_alone()
-            if cut is last:
-                return
+    def link(self, last: "StoreCut | None") -> None:
+        """All that wait, up to ``last``, in order: each brings all that was in memory at its cut, and would undo what a later
+        one brought."""
+        with self._linking:
+            self._end_let_go()  # what they froze may not be as it was any more
+            with self._lock:
+                cuts = self._cuts.copy()
+            for cut in cuts if last is None or last in cuts else ():
+                cut.link_alone()
+                if cut is last:
+                    break
+        self._try_to_end()
+
+    def forget(self, cut: "StoreCut") -> None:
+        """By any thread, the loop among them: it does not wait for whoever links."""
+        self._let_go.append(cut)
+        self._try_to_end()
+
+    def _try_to_end(self) -> None:
+        # Whoever finds it locked leaves it to the one who links, who looks here after that.
+        while self._let_go and self._linking.acquire(blocking=False):
+            try:
+                self._end_let_go()
+            finally:
+                self._linking.release()
+
+    def _end_let_go(self) -> None:
+        while self._let_go:
+            self._let_go.pop().end()
 
 
 class StoreCut:
@@ -110,9 +131,7 @@ class StoreCut:
 
     def link(self) -> None:
         """All that was frozen goes to RocksDB, and its files are kept as they are then, if nobody did that yet."""
-        with self._gate.linking:
-            if not self.is_over:
-                self._gate.link_waiting(self)
+        self._gate.link(self)
         if self._failure is not None:
             raise self._failure
 
@@ -127,18 +146,20 @@ class StoreCut:
         except Exception as error:
             self._failure = error
         finally:
-            self._end()
+            self._open_gate()
 
     def release(self) -> None:
         self._users -= 1
-        if self._users > 0:
-            return
-        with self._gate.linking:
-            if not self.is_over:
-                self._end()
+        if self._users == 0:
+            self._gate.forget(self)
+
+    def end(self) -> None:
+        """For ``Gate``: nobody needs it any more."""
+        if not self.is_over:
+            self._open_gate()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _end(self) -> None:
+    def _open_gate(self) -> None:
         self._writers.clear()
         self.is_over = True
         self._gate.open(self)

@@ -179,7 +179,7 @@ class RocksDBRowTable(LayeredRows):
         return len(part)
 
     def _write_layers(self, layers: Sequence[Layer]) -> None:
-        """On the snapshot thread; oldest first, so that the newest value stays."""
+        """By whoever links the cut; oldest first, so that the newest value stays."""
         for layer in reversed(layers):
             items = iter(layer.items())
             while part := list(islice(items, WRITE_STEP)):

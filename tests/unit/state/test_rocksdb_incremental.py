@@ -1,6 +1,7 @@
 """Snapshots of RocksDB as files: each holds its cut and nothing newer, whatever the loop does meanwhile, and few files are new."""
 
 import os
+import threading
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -641,3 +642,36 @@ def test_the_loop_may_write_while_all_rows_are_written_to_a_savepoint(
     assert [column.to_pylist() for column in rows.columns[:2]] == [[*range(10)], [*range(10)]]
     frozen.release()
     store.close()
+
+
+def test_a_cut_is_given_up_without_waiting_for_another_that_is_linked(
+    tmp_path: Path, gates: list[Gate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+    link = Database.link
+
+    def slow_link(database: Database, folder: str) -> None:
+        begun.set()
+        assert may_end.wait(30)
+        link(database, folder)
+
+    monkeypatch.setattr(Database, "link", slow_link)
+    job = Job(tmp_path)
+    store = job.open()
+    table = store.rows("s", KEYS, pa.int64())
+    cuts = []
+    for value in (1, 2):
+        table.put(0, value)
+        cuts.append(job.freeze(store))
+    with ThreadPoolExecutor(1) as snapshot_thread:
+        stored = snapshot_thread.submit(job.store, cuts[0])
+        assert begun.wait(30)
+        release(cuts[1])
+        assert gates[0].is_shut
+        may_end.set()
+        stored.result()
+    assert not gates[0].is_shut
+    assert table.get(0) == 2
+    job.store(job.freeze(store))
+    store.close()
+    assert job.resume().rows("s", KEYS, pa.int64()).get(0) == 2
