@@ -38,8 +38,9 @@ class HearsDriver(ABC):
                 self._out_of_time(message)
             case AbortCheckpoint(checkpoint, _):
                 self.mailbox.drop_trigger(checkpoint)
-                self.mailbox.put_fate(checkpoint, completed=False)
                 self._abort(checkpoint)
+                # Last: the loop lets go of what is there when it hears of it, and nothing may come after that.
+                self.mailbox.put_fate(checkpoint, completed=False)
             case CheckpointCompleted(checkpoint):
                 self.mailbox.put_fate(checkpoint, completed=True)
                 self._background.commit(lambda: self._complete(checkpoint))

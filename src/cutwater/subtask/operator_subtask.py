@@ -124,7 +124,7 @@ class OperatorSubtask(Subtask):
         self._store_now()
         table = RecordedTable(recording.rows, self._lanes)
         self._background.snapshot(
-            lambda: self._snapshotting.store_rows(recording.checkpoint, table, self._edges, recording.alignment)
+            self._snapshotting.line_up_rows(recording.checkpoint, table, self._edges, recording.alignment)
         )
 
     def _triggered(self, trigger: TriggerCheckpoint) -> None:

@@ -105,8 +105,10 @@ class Snapshotting:
         self._incremental = incremental
         self._stored: dict[CheckpointId, Tables] = {} if resumed is None else {resumed.checkpoint: _tables_of(resumed)}
         """Of this subtask, in the checkpoints that later ones may build on."""
-        self._waiting: _Stored | None = None
+        self._waiting: dict[CheckpointId, _Stored] = {}
         self._in_line: dict[CheckpointId, CutInLine] = {}
+        self._rows_in_line: dict[CheckpointId, RecordedTable] = {}
+        """Whoever takes them out has them: the snapshot thread to store them, or the loop to let them go."""
 
     def line_up(self, cut: FrozenCut) -> Callable[[], None]:
         """By the loop. What is returned stores it, in its turn, on the snapshot thread."""
@@ -119,11 +121,30 @@ class Snapshotting:
 
         return store
 
+    def line_up_rows(
+        self, checkpoint: CheckpointId, rows: RecordedTable, edges: tuple[InFlightEdge, ...], alignment: Alignment
+    ) -> Callable[[], None]:
+        """By whoever brings the last barrier, behind ``line_up``. What is returned stores them on the snapshot thread, in its
+        turn, and has no hold on them until then."""
+        self._rows_in_line[checkpoint] = rows
+
+        def store() -> None:
+            wanted = self._rows_in_line.pop(checkpoint, None)
+            if wanted is None:
+                self.forget(checkpoint)
+            else:
+                self.store_rows(checkpoint, wanted, edges, alignment)
+
+        return store
+
     def give_up(self, checkpoint: CheckpointId) -> None:
-        """By the loop. What is stored already, or being stored, nobody refers to."""
+        """By the loop, when no rows of it can be lined up any more. What is stored already, or being stored, nobody refers
+        to."""
         waiting = self._in_line.get(checkpoint)
         if waiting is not None:
             waiting.give_up()
+        self._rows_in_line.pop(checkpoint, None)
+        self.forget(checkpoint)
 
     def store(self, cut: FrozenCut) -> None:
         """A state that cannot be stored declines the checkpoint; output that cannot be prepared fails the subtask.
@@ -142,7 +163,7 @@ class Snapshotting:
         else:
             ready = _Stored(cut, stored, attachments, self._clock.monotonic() - began)
             if cut.rows_follow and not cut.given_up:
-                self._waiting = ready
+                self._waiting[cut.checkpoint] = ready
             elif not cut.given_up:
                 self._acknowledge(ready)
         finally:
@@ -155,7 +176,7 @@ class Snapshotting:
     ) -> None:
         """What ``checkpoint`` overtook is complete, with the last of its barriers. Comes behind its ``store``, which may have
         failed."""
-        waiting = self._take_waiting(checkpoint)
+        waiting = self._waiting.pop(checkpoint, None)
         if waiting is None:
             return
         began = self._clock.monotonic()
@@ -171,14 +192,7 @@ class Snapshotting:
 
     def forget(self, checkpoint: CheckpointId) -> None:
         """Given up: no rows follow."""
-        self._take_waiting(checkpoint)
-
-    def _take_waiting(self, checkpoint: CheckpointId) -> _Stored | None:
-        waiting = self._waiting
-        if waiting is None or waiting.cut.checkpoint != checkpoint:
-            return None
-        self._waiting = None
-        return waiting
+        self._waiting.pop(checkpoint, None)
 
     def _acknowledge(self, ready: _Stored, in_flight: StoredInFlight | None = None) -> None:
         cut, operators = ready.cut, ready.operators

@@ -217,11 +217,14 @@ class Subtask(HearsDriver):
         )
 
     def _cut(self, mark: CutMark, rest: Sequence[Row] = ()) -> Iterator[Step]:
-        """Freeze, hand over to the snapshot thread, send the barrier on; nothing is processed in between."""
+        """Freeze, hand over to the snapshot thread, send the barrier on; nothing is processed in between. Nothing of it for a
+        checkpoint that was given up."""
         checkpoint, triggered_at = mark.checkpoint, mark.triggered_at
         if not self._ended and not mark.unaligned:
             self._chain.let_go()  # unaligned, that would wait behind whatever jams: it is frozen instead (rule 24)
         self._hear_of_checkpoints()
+        if self.mailbox.is_aborted(checkpoint):
+            return  # whoever waits for its barrier is told too (rule 9)
         began = self._clock.monotonic()
         frozen = {**self._source_snapshot(checkpoint), **self._chain.snapshot(checkpoint)}
         times = CutTimes(
