@@ -4,6 +4,7 @@ Here control messages travel at once: how much may arrive between PAUSE asked fo
 not of the protocol.
 """
 
+import errno
 from collections.abc import Sequence
 
 import pytest
@@ -21,6 +22,7 @@ from cutwater.subtask.limits import FlowLimits
 from cutwater.subtask.mailbox import Mailbox
 from cutwater.subtask.operator_subtask import OperatorSubtask
 from cutwater.subtask.source_subtask import SourceSubtask
+from cutwater.subtask.spill import _Segment
 from cutwater.testing.simulation import Action
 from tests.simulation.world import Setting, World, run_to_the_end
 
@@ -93,6 +95,19 @@ def test_bytes_stay_bounded_when_one_source_and_every_operator_is_slow(seed: int
     world.check_bounds()
     assert world.paused, "PAUSE was never needed: nothing was tested"
     assert world.spilled, "nothing was ever held on disk: nothing was tested"
+
+
+def test_a_full_disk_costs_checkpoints_and_neither_rows_nor_their_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: object, payload: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(_Segment, "append", full)
+    world = watched(0)
+    world.check_bounds()
+    assert world.most_held < LIMITS.hold_memory_bytes + ROW_BYTES
+    reasons = [info.failure_reason for info in world.ended if info.failure_reason]
+    assert reasons, "nothing was ever to be held on disk: nothing was tested"
+    assert all("No space left on device" in reason for reason in reasons), reasons
 
 
 def test_without_checkpoints_an_inbox_never_has_more_than_its_limit_and_one_row() -> None:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutwater.barrier.unaligned import Aligning, WaitingForChannels
+from cutwater.checkpoint.events import ManualTriggerRequested, RequestId
 from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.stored_tables import RestoredTables
@@ -173,6 +174,34 @@ def test_the_schedules_reach_what_they_are_meant_to_reach() -> None:
     assert replayed > 1, "no attempt began with rows in flight"
     assert changed > 3, "no alignment ran out of time"
     assert aligned > 1, "every alignment ran out of time"
+
+
+def test_a_checkpoint_is_unaligned_if_a_subtask_cut_so_and_not_if_only_the_storage_is_slow() -> None:
+    class SlowStorage(World):
+        is_slow = True
+
+        def actions(self) -> list[Action]:
+            return [each for each in super().actions() if not (self.is_slow and each.kind == "snapshot")]
+
+    for delivered in (False, True):
+        world = SlowStorage(
+            Setting(
+                "two keyed steps", 5, unaligned=True, aligned_timeout="100ms", crashes=0, timeout="10s", interval="1h"
+            )
+        )
+        for _ in range(30):
+            world.step()
+        world.driver.handle(ManualTriggerRequested(RequestId(1)))
+        while (delivered or not world.pending) and world.step():
+            pass
+        world.time.advance(0.2)
+        world.driver.tick()
+        world.is_slow = False
+        while not world.ended:
+            assert world.step() or world.advance_to_next_timer()
+        stored = world.store.completed()[-1]
+        parts = [part.metrics.unaligned for part in stored.subtasks]
+        assert (world.ended[0].unaligned, stored.unaligned, any(parts)) == (not delivered,) * 3
 
 
 def test_the_state_of_a_cut_that_overtakes_is_stored_behind_its_barriers(monkeypatch: pytest.MonkeyPatch) -> None:

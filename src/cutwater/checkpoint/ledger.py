@@ -96,7 +96,7 @@ class PendingLedger:
                 pending.id,
                 pending.kind,
                 triggered_at=pending.triggered_at + self._history.epoch_offset,
-                unaligned=pending.unaligned,
+                unaligned=pending.became_unaligned,
                 path=pending.path,
                 snapshots=pending.snapshots,
             )

@@ -61,6 +61,8 @@ class PendingCheckpoint:
         self.triggered_at = triggered_at
         self.expires_at = expires_at
         self.unaligned = unaligned
+        """Whether whoever is told to cut from now on is told to cut unaligned."""
+        self._began_unaligned = unaligned
         self.cut_at = cut_at
         """When whoever has not cut by then is told to cut unaligned; None: never, or already told."""
         self.requests = requests
@@ -85,6 +87,12 @@ class PendingCheckpoint:
     @property
     def snapshots(self) -> tuple[SubtaskSnapshot, ...]:
         return tuple(self._acknowledgements[subtask].snapshot for subtask in sorted(self._acknowledgements))
+
+    @property
+    def became_unaligned(self) -> bool:
+        """Whether a subtask cut so, as far as they acknowledged. When the alignment timeout is over, all may have cut before it,
+        and only their storage be slow."""
+        return self._began_unaligned or any(part.metrics.unaligned for part in self._acknowledgements.values())
 
     @property
     def next_deadline(self) -> float:
@@ -122,7 +130,7 @@ class PendingCheckpoint:
             status,
             trigger_time=self.triggered_at + epoch_offset,
             duration=now - self.triggered_at,
-            unaligned=self.unaligned,
+            unaligned=self.became_unaligned,
             subtasks=(
                 describe_subtask(subtask, part.metrics, part.at - self.triggered_at)
                 for subtask, part in self._acknowledgements.items()

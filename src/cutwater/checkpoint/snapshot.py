@@ -100,3 +100,5 @@ class SubtaskMetrics:
     written_bytes: int = 0
     """What was stored anew: the rest of ``state_bytes`` are files of checkpoints before."""
     processed_bytes: int = 0
+    unaligned: bool = False
+    """It cut at once and waited for no barriers."""

@@ -62,7 +62,8 @@ class CheckpointInfo:
     Bytes are sums over the subtasks; ``written_bytes`` of ``state_bytes`` were stored for this checkpoint, the others for
     earlier ones; ``in_flight_bytes`` are rows that an unaligned cut overtook, ``processed_bytes`` what subtasks went on with
     while they waited for barriers; ``alignment``, ``start_delay``, ``sync_duration`` and ``async_duration`` are those of
-    the slowest subtask. Of a checkpoint that did not complete, they cover the subtasks that acknowledged.
+    the slowest subtask; ``unaligned``: at least one subtask cut so. Of a checkpoint that did not complete, they cover the
+    subtasks that acknowledged.
     """
 
     id: CheckpointId | None

@@ -14,9 +14,10 @@ class HeldQueue:
         self.bytes = 0
 
     def append(self, row: Row) -> None:
-        self._spill.keep(row)
+        """The row is in, also where StorageError says that the disk does not take it: then it is in memory."""
         self._rows.append(row)
         self.bytes += row.size
+        self._spill.keep(row)
 
     @property
     def spilled_bytes(self) -> int:

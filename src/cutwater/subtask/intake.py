@@ -22,7 +22,7 @@ from cutwater.barrier.effects import (
 )
 from cutwater.barrier.tracking import BarrierTracking
 from cutwater.barrier.unaligned import Overtaking
-from cutwater.errors import ControlError
+from cutwater.errors import ControlError, StorageError
 from cutwater.flow.clock import Clock
 from cutwater.flow.envelope import Row, RowKind, read_barrier
 from cutwater.flow.ids import ChannelId, CheckpointId
@@ -273,9 +273,21 @@ class Intake:
         return True
 
     def _hold(self, row: Row, queue: HeldQueue) -> None:
-        queue.append(row)
+        try:
+            queue.append(row)
+        except StorageError as error:
+            self._give_up_holding(str(error))
+            return
         if queue.bytes > self._limits.hold_bytes:
             self._stopped.stop(row.channel, Why.HELD)
+
+    def _give_up_holding(self, reason: str) -> None:
+        """As with recorded rows, it is the checkpoint that has no place for them. Without it nothing is held: rows go to the
+        inbox, and while that is full no more are read."""
+        checkpoint = self._barriers.aligning
+        assert checkpoint is not None, "channels are held for a checkpoint"
+        state, effects = self._barriers.checkpoint_aborted(checkpoint)
+        self._transition(state, (AbandonAlignment(checkpoint, reason), *effects))
 
     def _transition(self, state: Overtaking | BarrierTracking, effects: tuple[Effect, ...]) -> None:
         was_open = self._barriers.gate_is_open

@@ -48,6 +48,7 @@ class FrozenCut:
     """The loop goes on only when all is stored, so that storing is part of the synchronous part."""
     rows_follow: bool = False
     """It is acknowledged when the rows that it overtook are stored too."""
+    unaligned: bool = False
     given_up: bool = False
     """Nobody needs its state any more, and it is gone. Its transactions are: their rows are in no other."""
 
@@ -213,6 +214,7 @@ class Snapshotting:
             records_written=cut.records_written,
             written_bytes=sum(file.size for file in snapshot.files() if file.file not in before)
             - snapshot.in_flight_bytes,
+            unaligned=cut.unaligned,
         )
         self._send(Acknowledge(cut.checkpoint, asdict(snapshot), asdict(metrics), ready.attachments, cut.base))
 

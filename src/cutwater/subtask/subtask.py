@@ -245,6 +245,7 @@ class Subtask(HearsDriver):
             self._chain.records_written,
             waits=not backend.asynchronous,
             rows_follow=mark.unaligned and self._reads_channels,
+            unaligned=mark.unaligned,
         )
         if cut.waits:
             self._snapshotting.store(cut)

@@ -70,11 +70,12 @@ class Attempt:
         self.next_id += 1
         return self.tell(on.IdReserved(CheckpointId(self.next_id - 1)))
 
-    def ack(self, checkpoint: int, *subtasks: SubtaskId) -> list[do.Command]:
+    def ack(self, checkpoint: int, *subtasks: SubtaskId, unaligned: bool = False) -> list[do.Command]:
+        told = metrics(unaligned=unaligned)
         return [
             command
             for subtask in subtasks or ALL
-            for command in self.tell(on.Acknowledged(subtask, CheckpointId(checkpoint), snapshot(subtask), metrics()))
+            for command in self.tell(on.Acknowledged(subtask, CheckpointId(checkpoint), snapshot(subtask), told))
         ]
 
     def decline(self, checkpoint: int, subtask: SubtaskId = COUNT) -> list[do.Command]:

@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import pytest
+
 from cutwater.checkpoint import commands as do
 from cutwater.checkpoint import events as on
 from cutwater.checkpoint.statistics import CheckpointHistory, CheckpointKind
@@ -187,8 +189,33 @@ def test_past_the_alignment_timeout_everybody_who_has_not_acknowledged_cuts_now(
     assert only(attempt.at(11.9), do.SendCutNow) == []
     assert only(attempt.at(12), do.SendCutNow) == [do.SendCutNow(CheckpointId(1), 10.0, (COUNT, WRITE))]
     assert only(attempt.at(13), do.SendCutNow) == []
-    [store] = only(attempt.ack(1, COUNT, WRITE), do.StoreMetadata)
-    assert store.unaligned
+
+
+@pytest.mark.parametrize("unaligned", [True, False])
+def test_past_the_alignment_timeout_the_checkpoint_is_unaligned_only_if_a_subtask_cut_so(unaligned: bool) -> None:
+    attempt = started(unaligned=True, aligned_timeout="2s")
+    attempt.periodic(10)
+    attempt.ack(1, READ)
+    attempt.at(12)
+    attempt.ack(1, COUNT, unaligned=unaligned)
+    [store] = only(attempt.ack(1, WRITE), do.StoreMetadata)
+    attempt.stored(1)
+    assert (store.unaligned, attempt.history.checkpoints()[0].unaligned) == (unaligned, unaligned)
+
+
+def test_a_checkpoint_that_began_unaligned_is_so_though_nobody_acknowledged() -> None:
+    attempt = started(unaligned=True)
+    attempt.periodic(10)
+    attempt.decline(1)
+    assert attempt.history.checkpoints()[0].unaligned
+
+
+def test_whose_input_ends_past_the_alignment_timeout_is_told_to_cut_unaligned() -> None:
+    attempt = started(unaligned=True, aligned_timeout="2s")
+    attempt.periodic(10)
+    attempt.at(12)
+    [trigger] = only(attempt.end(COUNT), do.SendTrigger)
+    assert trigger.unaligned
 
 
 def test_a_checkpoint_that_completed_in_time_is_not_told_to_cut():

@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -231,6 +232,45 @@ def test_an_abort_resumes_a_paused_sender() -> None:
     bench.data(A, "x" * 30)
     bench.intake.abort(CheckpointId(1))
     assert bench.told == [("pause", A), ("resume", A)]
+
+
+def test_a_disk_that_takes_no_held_rows_costs_the_checkpoint_and_not_the_job(tmp_path: Path) -> None:
+    bench = Bench(folder=str(tmp_path / "gone"))
+    bench.barrier(A, 1)
+    bench.data(A, "fits")
+    assert bench.told == []
+    bench.data(A, "x" * 9)
+    assert bench.told == [("abandon", 1)]
+    assert "No such file" in bench.reasons[0]
+    bench.data(A, "y" * 20)
+    assert not bench.data(A, "more"), "it is in the inbox, which is full"
+    bench.barrier(B, 1)
+    assert bench.taken() == ["fits", "x" * 9, "y" * 20]
+    bench.barrier(B, 2)
+    bench.barrier(A, 2)
+    assert bench.taken() == ["cut 2"]
+
+
+def test_a_disk_that_takes_no_held_rows_lets_a_paused_sender_go_on(tmp_path: Path) -> None:
+    bench = Bench(limits=FlowLimits(inbox_bytes=20, hold_bytes=20, hold_memory_bytes=30), folder=str(tmp_path / "gone"))
+    bench.barrier(A, 1)
+    bench.data(A, "x" * 30)
+    bench.data(A, "y")
+    assert bench.told == [("pause", A), ("abandon", 1), ("resume", A)]
+
+
+def test_rows_that_no_disk_takes_stay_in_order_though_the_next_barrier_is_among_them(tmp_path: Path) -> None:
+    bench = Bench(folder=str(tmp_path / "gone"))
+    bench.barrier(A, 1)
+    bench.data(A, "a0")
+    bench.barrier(A, 2)
+    bench.data(A, "a1")
+    bench.data(A, "x" * 9)
+    assert bench.told == [("abandon", 1), ("abandon", 2)]
+    bench.barrier(B, 1)
+    bench.barrier(B, 2)
+    assert bench.taken() == ["a0", "a1", "x" * 9]
+    assert bench.intake.held_bytes == 0
 
 
 def test_at_least_once_holds_nothing() -> None:
