@@ -15,7 +15,7 @@ from cutwater.functions import WindowProcess
 from cutwater.operators.accumulators import merge_of_partials, plan_aggregates
 from cutwater.operators.operator import Collector, OperatorContext
 from cutwater.operators.process import ContextFunction, FunctionInput
-from cutwater.operators.value_parts import value_parts
+from cutwater.operators.value_parts import Own, value_parts
 from cutwater.operators.window_calls import processed, reduced
 from cutwater.operators.window_content import KeyWindow, Told, WindowContent
 from cutwater.rows import Row, batch_of, row_type, rows_of
@@ -46,6 +46,7 @@ class Accumulated(WindowContent):
         self._plan = plan_aggregates(schema, keys, self.results_by_name)
         self._merges = [merge_of_partials(each.merge) for each in self._plan.accumulators]
         self._parts = value_parts(self.results_by_name, schema)
+        self._calls_functions = any(isinstance(part, Own) for part in self._parts)
         fields = {field.name: field for part in self._parts for field in part.results}
         fields |= {result.name: pa.field(result.name, result.type) for result in self._plan.results}
         self._schema = pa.schema([*self._plan.key_schema, *(fields[name] for name in self.results_by_name)])
@@ -97,7 +98,7 @@ class Accumulated(WindowContent):
         for key, window in told:
             keys.append(key)
             windows.append(window)
-            finished.append(self._finished(window.content))
+            finished.append(self._finished(window.content) if self._calls_functions else window.content)
         columns = [keys] if len(self._plan.keys) == 1 else [list(column) for column in zip(*keys, strict=True)]
         arrays = [
             pa.array(values, plain(field.type)).cast(field.type)
