@@ -16,7 +16,9 @@ from cutwater.testing.clock import ManualClock
 from cutwater.testing.simulation import Simulation
 
 A_ROW = 0.01
+A_CHEAP_ROW = 1e-6
 ROWS = 300
+CHEAP_ROWS = 20_000
 NUMBER = "value long"
 clock = ManualClock()
 """That of the simulation: only slow functions make time pass."""
@@ -26,6 +28,25 @@ class SlowRows(cw.Process):
     def process(self, row: Any, ctx: Any) -> Any:
         clock.advance(A_ROW)
         yield row
+
+
+class SlowRight(cw.CoProcess):
+    def process_left(self, row: Any, ctx: Any) -> Any:
+        clock.advance(A_CHEAP_ROW)
+        yield row
+
+    def process_right(self, row: Any, ctx: Any) -> Any:
+        clock.advance(A_ROW)
+        yield row
+
+
+class SlowBroadcast(cw.BroadcastProcess):
+    def process(self, row: Any, ctx: Any) -> Any:
+        clock.advance(A_CHEAP_ROW)
+        yield row
+
+    def process_broadcast(self, row: Any, ctx: Any) -> None:
+        clock.advance(A_ROW)
 
 
 def slow_batch(rows: pl.DataFrame) -> pl.DataFrame:
@@ -47,12 +68,31 @@ def _batch_function(stream: cw.Stream) -> cw.Stream:
 def test_a_slow_function_is_never_long_in_one_piece_of_work(
     slow: Callable[[cw.Stream], cw.Stream], behind_an_exchange: bool, unaligned: bool
 ) -> None:
-    env = cw.Environment(
-        checkpointing=cw.Checkpointing("100ms", storage=cw.memory_storage("1GB"), unaligned=unaligned), parallelism=1
-    )
+    env = _environment(unaligned=unaligned)
     numbers = env.read(cw.from_rows(range(ROWS), NUMBER), uid="numbers")
     slow(numbers.rebalance() if behind_an_exchange else numbers).collect("out")
-    ended = _run(env)
+    _assert_no_piece_of_work_is_long(_run(env))
+
+
+@pytest.mark.parametrize("unaligned", [False, True])
+@pytest.mark.parametrize("function", [SlowRight, SlowBroadcast])
+def test_an_input_with_slow_rows_is_not_paced_by_the_cheap_rows_of_another(
+    function: type[cw.CoProcess | cw.BroadcastProcess], unaligned: bool
+) -> None:
+    env = _environment(unaligned=unaligned)
+    cheap = env.read(cw.sequence(CHEAP_ROWS), uid="cheap").rebalance()
+    slow = env.read(cw.sequence(ROWS), uid="slow")
+    other = slow.broadcast() if function is SlowBroadcast else slow.rebalance()
+    cheap.connect(other).process(function, NUMBER).uid("both").collect("out")
+    _assert_no_piece_of_work_is_long(_run(env))
+
+
+def _environment(*, unaligned: bool) -> cw.Environment:
+    checkpointing = cw.Checkpointing("100ms", storage=cw.memory_storage("1GB"), unaligned=unaligned)
+    return cw.Environment(checkpointing=checkpointing, parallelism=1)
+
+
+def _assert_no_piece_of_work_is_long(ended: list[CheckpointInfo]) -> None:
     assert len(ended) > 1
     assert {info.status for info in ended} == {"completed"}
     longest = max(part.longest_gap for info in ended for part in info.subtasks)

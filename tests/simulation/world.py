@@ -21,6 +21,7 @@ from cutwater.state.frozen import FrozenTable
 from cutwater.state.stored import StoredTable
 from cutwater.subtask.limits import FlowLimits
 from cutwater.subtask.operator_subtask import OperatorSubtask
+from cutwater.subtask.pace import Pace
 from cutwater.subtask.setup import TableWriter
 from cutwater.testing.clock import ManualClock
 from cutwater.testing.run import _rows as decoded
@@ -151,8 +152,8 @@ class World(Simulation):
             running = self.subtasks[subtask]
             work, between_steps = running._slice, running._cut_between_steps
 
-            def sliced(rows: int, process: Callable[[], None]) -> None:
-                work(rows, process)
+            def sliced(pace: Pace, rows: int, process: Callable[[], None]) -> None:
+                work(pace, rows, process)
                 self._let_others_run(str(subtask))
 
             def stepped() -> Iterator[Step]:

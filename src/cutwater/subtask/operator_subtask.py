@@ -46,6 +46,9 @@ class OperatorSubtask(Subtask):
         self._drain = True
         self._schema = {incoming.channel: setup.input_schemas[incoming.edge] for incoming in setup.inputs}
         self._entry = {incoming.channel: self._chain.entry(incoming.port) for incoming in setup.inputs}
+        paces = {incoming.port: self._new_pace() for incoming in setup.inputs}
+        self._pace = {incoming.channel: paces[incoming.port] for incoming in setup.inputs}
+        """One for each port: the cheap rows of one input say nothing of those of another."""
         self._alike = {
             incoming.channel: frozenset(
                 other.channel
@@ -242,11 +245,11 @@ class OperatorSubtask(Subtask):
         rows = self._taken_together(row)
         batches = [read_data(each, self._schema[each.channel]) for each in rows]
         batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)  # type: ignore[attr-defined]
-        entry = self._entry[row.channel]
+        entry, pace = self._entry[row.channel], self._pace[row.channel]
         start = 0
         while start < batch.num_rows:
-            piece = batch.slice(start, self._slice_rows)
-            self._slice(piece.num_rows, _call(entry, piece))
+            piece = batch.slice(start, self._slice_rows(pace))
+            self._slice(pace, piece.num_rows, _call(entry, piece))
             start += piece.num_rows
             if start < batch.num_rows:
                 yield from self._send_ready()

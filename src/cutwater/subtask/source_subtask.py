@@ -29,6 +29,7 @@ class SourceSubtask(Subtask):
         self._source = body
         self._uid = setup.vertex.head.uid
         self._outlet = self._chain.source_outlet()
+        self._pace = self._new_pace()
         self._reserved: list[SourceBatch] = []
         self._reservation = 0
         self._stopped_behind: CheckpointId | None = None
@@ -114,7 +115,7 @@ class SourceSubtask(Subtask):
                 self._input.checkpoint_completed(checkpoint)
 
     def _work_directly(self) -> Steps:
-        asked = self._slice_rows
+        asked = self._slice_rows(self._pace)
         batch = self._next(asked)
         self._tell_splits()
         if batch is None and self._input.exhausted:
@@ -138,7 +139,8 @@ class SourceSubtask(Subtask):
     def _work_reserved(self) -> Steps:
         """At most once: rows are emitted only when a restart is sure to go on behind them."""
         if not self._reserved:
-            while len(self._reserved) < RESERVED_BATCHES and (batch := self._next(self._slice_rows)) is not None:
+            rows = self._slice_rows(self._pace)
+            while len(self._reserved) < RESERVED_BATCHES and (batch := self._next(rows)) is not None:
                 self._reserved.append(batch)
             if not self._reserved:
                 if self._input.exhausted:
@@ -179,7 +181,7 @@ class SourceSubtask(Subtask):
             for tag, side in batch.side.items():
                 self._outlet.emit_side(tag, side)
 
-        self._slice(rows, emit)
+        self._slice(self._pace, rows, emit)
         yield from self._send_ready()
 
     def close(self) -> None:

@@ -59,7 +59,6 @@ class Subtask(HearsDriver):
             setup.subtask, writer, clock, send, self.mailbox.fail, self._resumed, incremental=setup.backend.incremental
         )
         limits = setup.limits
-        self._pace = Pace(limits.slice_seconds, limits.max_slice_rows)
         self._outflow = Outflow(limits.max_slice_bytes, limits.leaving_seconds, limits.max_slice_rows)
         self.gap = LoopGap()
         self._ended = False
@@ -294,18 +293,22 @@ class Subtask(HearsDriver):
     def inbox_bytes(self) -> int:
         return 0
 
-    @property
-    def _slice_rows(self) -> int:
-        return min(self._pace.rows, self._outflow.rows)
+    def _new_pace(self) -> Pace:
+        """For one way into the chain: what a row costs depends on it."""
+        limits = self._setup.limits
+        return Pace(limits.slice_seconds, limits.max_slice_rows)
 
-    def _slice(self, rows: int, process: Callable[[], None]) -> None:
-        """One slice, measured: its length sets the next one's, and the longest is what a trigger may wait for."""
+    def _slice_rows(self, pace: Pace) -> int:
+        return min(pace.rows, self._outflow.rows)
+
+    def _slice(self, pace: Pace, rows: int, process: Callable[[], None]) -> None:
+        """One slice, measured: its length sets the next one's of this pace, and the longest is what a trigger may wait for."""
         clock = self._clock
         self.gap.enter(clock.monotonic())
         waited_before, made_before = clock.waited_for_core(), self._outputs.bytes_out
         process()
         waited = clock.waited_for_core() - waited_before
         # Fewer rows are no help against a machine that is busy with others: they would only cost more each.
-        self._pace.observe(rows, self.gap.leave(clock.monotonic()) - waited)
+        pace.observe(rows, self.gap.leave(clock.monotonic()) - waited)
         self._outflow.made(rows, self._outputs.bytes_out - made_before)
         self.records_in += rows
