@@ -1,6 +1,6 @@
 """What windows that are kept by key gather: accumulators, the reduced row, or the rows themselves for a function of the user."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +15,7 @@ from cutwater.functions import WindowProcess
 from cutwater.operators.accumulators import merge_of_partials, plan_aggregates
 from cutwater.operators.operator import Collector, OperatorContext
 from cutwater.operators.process import ContextFunction, FunctionInput
-from cutwater.operators.value_parts import value_parts
+from cutwater.operators.value_parts import Own, value_parts
 from cutwater.operators.window_calls import processed, reduced
 from cutwater.operators.window_content import KeyWindow, Told, WindowContent
 from cutwater.rows import Row, batch_of, row_type, rows_of
@@ -46,6 +46,7 @@ class Accumulated(WindowContent):
         self._plan = plan_aggregates(schema, keys, self.results_by_name)
         self._merges = [merge_of_partials(each.merge) for each in self._plan.accumulators]
         self._parts = value_parts(self.results_by_name, schema)
+        self._calls_functions = any(isinstance(part, Own) for part in self._parts)
         fields = {field.name: field for part in self._parts for field in part.results}
         fields |= {result.name: pa.field(result.name, result.type) for result in self._plan.results}
         self._schema = pa.schema([*self._plan.key_schema, *(fields[name] for name in self.results_by_name)])
@@ -92,17 +93,25 @@ class Accumulated(WindowContent):
         )
         return (*accumulators, *values)
 
-    def results(self, told: Sequence[Told], out: Collector) -> tuple[pa.RecordBatch, list[int]]:
-        keys = [each.key for each in told]
+    def results(self, told: Iterable[Told], out: Collector) -> tuple[pa.RecordBatch, list[KeyWindow]]:
+        keys, windows, finished = [], [], []
+        for key, window in told:
+            keys.append(key)
+            windows.append(window)
+            finished.append(self._finished(window.content) if self._calls_functions else window.content)
         columns = [keys] if len(self._plan.keys) == 1 else [list(column) for column in zip(*keys, strict=True)]
         arrays = [
             pa.array(values, plain(field.type)).cast(field.type)
             for values, field in zip(columns, self._plan.key_schema, strict=True)
         ]
-        contents = [list(values) for values in zip(*(each.window.content for each in told), strict=True)]
-        results = self._results_of(contents)
+        results = self._results_of([list(values) for values in zip(*finished, strict=True)])
         arrays += [results[name] for name in self.results_by_name]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema), list(range(len(told)))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema), windows
+
+    def _finished(self, content: Any) -> Any:
+        width = len(self._merges)
+        values = (part.finished(value) for part, value in zip(self._parts, content[width:], strict=True))
+        return (*content[:width], *values)
 
     def _results_of(self, contents: Sequence[list[Any]]) -> dict[str, Array]:
         width = len(self._merges)
@@ -174,9 +183,9 @@ class Reduced(WindowContent):
         kind = row_type(tuple(self._rows.names))
         return copied if type(copied) is kind else tuple.__new__(kind, copied)
 
-    def results(self, told: Sequence[Told], out: Collector) -> tuple[pa.RecordBatch, list[int]]:
-        rows = [each.window.content for each in told]
-        return batch_of(rows, self._rows, self.where), list(range(len(told)))
+    def results(self, told: Iterable[Told], out: Collector) -> tuple[pa.RecordBatch, list[KeyWindow]]:
+        windows = [each.window for each in told]
+        return batch_of([window.content for window in windows], self._rows, self.where), windows
 
 
 class Processed(WindowContent):
@@ -228,17 +237,17 @@ class Processed(WindowContent):
         kind = row_type(tuple(self._rows.names))
         return [row if type(row) is kind else tuple.__new__(kind, row) for row in window.content]
 
-    def results(self, told: Sequence[Told], out: Collector) -> tuple[pa.RecordBatch, list[int]]:
+    def results(self, told: Iterable[Told], out: Collector) -> tuple[pa.RecordBatch, list[KeyWindow]]:
         ctx = self._function.context
         results: list[Any] = []
-        numbers: list[int] = []
-        for number, (key, window) in enumerate(told):
+        windows: list[KeyWindow] = []
+        for key, window in told:
             ctx.key = key if len(self._keys) == 1 else tuple.__new__(row_type(self._keys), key)
             ctx.window_start, ctx.window_end = window.start, window.end
             results.extend(processed(self.fn, self._rows_of(window), ctx, self.where))
-            numbers += [number] * (len(results) - len(numbers))
+            windows += [window] * (len(results) - len(windows))
         self._function.emit_sides(out)
-        return batch_of(results, self._results, self.where), numbers
+        return batch_of(results, self._results, self.where), windows
 
     def know(self, watermark: Milliseconds) -> None:
         self._function.know(watermark)

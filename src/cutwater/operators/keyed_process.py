@@ -65,6 +65,7 @@ class KeyedProcessOperator(ContextFunction, StoreHolder):
         self._states = bind_states(self.fn, self.store, ctx.uid, self._key_schema, ctx.now)
         self._timers = {kind: TimerQueue(self.store, kind, self._key_schema) for kind in self._timer_kinds()}
         super().open(ctx)
+        self._steps = ctx.steps
         self.context.timers = Timers(self._set_timer)
 
     def state_names(self) -> frozenset[str]:
@@ -139,26 +140,23 @@ class KeyedProcessOperator(ContextFunction, StoreHolder):
             yield from self._fire(self._timers["processing"].due(now), out)
 
     def _fire(self, due: Iterable[tuple[Milliseconds, Any]], out: Collector) -> Iterator[None]:
-        ctx, results, fired = self.context, list[Any](), 0
-        for fired, (time, key) in enumerate(due, 1):
-            self._states.key = key
-            # state knows a key of several columns as a plain tuple
-            ctx.key = key if len(self.keys) == 1 else tuple.__new__(row_type(self.keys), key)
-            ctx.timestamp = time
-            try:
-                found = self.fn.on_timer(time, ctx)
-                if found is not None:
-                    results.extend(several(found))
-            except Exception as error:
-                raise user_error(error, f"{self.where}, on_timer({time}) of key {key!r}") from error
-            if fired % TIMERS_A_STEP == 0:
-                self._emit(results, out)
-                self._states.tend()
-                results = []
-                yield
-        self._emit(results, out)
-        if fired % TIMERS_A_STEP:
+        ctx = self.context
+        for step in self._steps.of(due, TIMERS_A_STEP):
+            results: list[Any] = []
+            for time, key in step:
+                self._states.key = key
+                # state knows a key of several columns as a plain tuple
+                ctx.key = key if len(self.keys) == 1 else tuple.__new__(row_type(self.keys), key)
+                ctx.timestamp = time
+                try:
+                    found = self.fn.on_timer(time, ctx)
+                    if found is not None:
+                        results.extend(several(found))
+                except Exception as error:
+                    raise user_error(error, f"{self.where}, on_timer({time}) of key {key!r}") from error
+            self._emit(results, out)
             self._states.tend()
+            yield
 
     def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
         time = super().snapshot(checkpoint)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.flow.watermarks import Milliseconds
+from cutwater.operators.steps import Steps
 from cutwater.state.backend import StateBackend
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.stored import StoredState
@@ -86,6 +87,7 @@ class OperatorContext:
     visible_up_to: CheckpointId | None = None
     """See ``SinkContext``."""
     counters: dict[str, int] = field(default_factory=dict)
+    steps: Steps = field(default_factory=Steps)
 
 
 @dataclass(frozen=True, slots=True)

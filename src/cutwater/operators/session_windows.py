@@ -3,10 +3,10 @@
 Windows merge when a record comes between them, so they belong to keys and not to a grid: each key has its own list of them.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from heapq import heapify, heappop, heappush
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,8 @@ class SessionWindows(KeyedStateOperator):
         self._agenda: list[tuple[Milliseconds, int, int, Any]] = []
         """When a session of a key is to be told or forgotten: (time, TELL or FORGET, a number that breaks ties, key)."""
         self._numbers = 0
+        self._taken = MIN_WATERMARK
+        """When what was taken from the agenda last was due."""
 
     @property
     def by_clock(self) -> bool:
@@ -82,6 +84,7 @@ class SessionWindows(KeyedStateOperator):
     def open(self, ctx: OperatorContext) -> None:
         self.where = f"window {ctx.name!r} ({ctx.uid})"
         self._now: Callable[[], Milliseconds] = ctx.now
+        self._steps = ctx.steps
         self._open_store(ctx)
         session = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("content", self.content.stored_type)])
         self._table: RowTable = self.store.rows(TABLE, self._key_schema, pa.list_(session))
@@ -188,11 +191,15 @@ class SessionWindows(KeyedStateOperator):
             yield from self._tell_early(iter(keys or ()), out)
 
     def _tell_early(self, keys: Iterator[Any], out: Collector) -> Iterator[None]:
-        while step := list(islice(keys, SESSIONS_A_STEP)):
-            self.store.expect(step)
+        for step in self._steps.of(self._expected(keys), SESSIONS_A_STEP):
             sessions = ((key, KeyWindow(*raw)) for key in step for raw in self._table.get(key) or ())
-            self._tell([Told(key, each) for key, each in sessions if each.end - 1 > self._reached], out, early=True)
+            self._tell((Told(key, each) for key, each in sessions if each.end - 1 > self._reached), out, early=True)
             yield
+
+    def _expected(self, keys: Iterator[Any]) -> Iterator[Any]:
+        while some := list(islice(keys, SESSIONS_A_STEP)):
+            self.store.expect(some)
+            yield from some
 
     def end_of_input(self, out: Collector, *, drain: bool) -> None:
         """By the clock too the sessions that are open when all input has ended are told, as they are."""
@@ -202,10 +209,10 @@ class SessionWindows(KeyedStateOperator):
 
     def _advance(self, time: Milliseconds, out: Collector) -> Iterator[None]:
         self._due_until = time
-        while step := list(self._due(time, SESSIONS_A_STEP)):
-            self._tell([told for _, each in step for told in each], out)
+        for step in self._steps.of(self._due(time), SESSIONS_A_STEP):
+            self._tell(chain.from_iterable(step), out)
             self.store.tend()
-            done, _ = step[-1]
+            done = self._taken
             tied = bool(self._agenda) and self._agenda[0][0] == done
             # Of those that end at the same time, the ones that were told are gone. If they stay, for late records, a snapshot
             # could not say which were.
@@ -217,24 +224,23 @@ class SessionWindows(KeyedStateOperator):
         self._reached = max(time, self._reached)
         self._due_until = None
 
-    def _due(self, time: Milliseconds, most: int) -> Iterator[tuple[Milliseconds, list[Told]]]:
-        """What becomes due and when, at most so many points of the agenda: of each what is to be told; what is done with is
-        dropped."""
-        while most and self._agenda and self._agenda[0][0] <= time:
-            most -= 1
-            when, what, _, key = heappop(self._agenda)
+    def _due(self, time: Milliseconds) -> Iterator[list[Told]]:
+        """Of each point of the agenda that becomes due, what is to be told. What is done with is dropped before: a cut may come
+        when it was told."""
+        while self._agenda and self._agenda[0][0] <= time:
+            self._taken, what, _, key = heappop(self._agenda)
             sessions = [KeyWindow(*each) for each in self._table.get(key) or ()]
-            yield when, [Told(key, each) for each in sessions if what == TELL and each.end - 1 == when]
             if what == TELL and self._lateness:
                 self._numbers += 1
-                heappush(self._agenda, (when + self._lateness, FORGET, self._numbers, key))
-                continue
-            gone = when - self._lateness
-            left = [each for each in sessions if each.end - 1 != gone]
-            if len(left) < len(sessions):
-                self._table.put(key, left) if left else self._table.delete(key)
+                heappush(self._agenda, (self._taken + self._lateness, FORGET, self._numbers, key))
+            else:
+                gone = self._taken - self._lateness
+                left = [each for each in sessions if each.end - 1 != gone]
+                if len(left) < len(sessions):
+                    self._table.put(key, left) if left else self._table.delete(key)
+            yield [Told(key, each) for each in sessions if what == TELL and each.end - 1 == self._taken]
 
-    def _tell(self, told: Sequence[Told], out: Collector, *, early: bool = False) -> None:
+    def _tell(self, told: Iterable[Told], out: Collector, *, early: bool = False) -> None:
         tell(self.content, told, self._schema, out, early if self._every is not None else None)
 
     def _inline(self) -> Json:

@@ -44,9 +44,13 @@ class ValuePart(ABC):
     def merged(self, before: Any, after: Any) -> Any:
         """Of two values; neither is changed."""
 
+    def finished(self, value: Any) -> Any:
+        """What a function of the user makes of a value that is told."""
+        return value
+
     @abstractmethod
     def outcome(self, values: Sequence[Any]) -> Sequence[Array]:
-        """The columns of ``results``, one row for each of ``values``."""
+        """The columns of ``results``, one row for each of ``values``, which are finished."""
 
 
 class Collected(ValuePart):
@@ -138,12 +142,14 @@ class Own(ValuePart):
             raise user_error(error, f"{self._where}, {self.name}") from error
         return self._admitted(found)
 
-    def outcome(self, values: Sequence[Any]) -> Sequence[Array]:
+    def finished(self, value: Any) -> Any:
         try:
-            found = [None if value is None else self._fn.result(self._handed_out(value)) for value in values]
+            return None if value is None else self._fn.result(self._handed_out(value))
         except Exception as error:
             raise user_error(error, f"{self._where}, {self.name}") from error
-        return batch_of([(value,) for value in found], self.results, self._where).columns
+
+    def outcome(self, values: Sequence[Any]) -> Sequence[Array]:
+        return batch_of([(value,) for value in values], self.results, self._where).columns
 
     def _admitted(self, value: Any) -> Any:
         return None if value is None else self._place.admitted(value)

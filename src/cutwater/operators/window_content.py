@@ -1,7 +1,8 @@
 """What is gathered of a key's records in a window, and what is told of it: for windows that are kept by key."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,8 +73,9 @@ class WindowContent(ABC):
         """One content of two that touch; ``before`` is the one that was gathered first. Neither is changed."""
 
     @abstractmethod
-    def results(self, told: Sequence[Told], out: Collector) -> tuple[pa.RecordBatch, list[int]]:
-        """Rows, and for each the number of its window in ``told``."""
+    def results(self, told: Iterable[Told], out: Collector) -> tuple[pa.RecordBatch, list[KeyWindow]]:
+        """Rows, and the window of each. A function of the user is called for one of ``told`` before the next is taken, because
+        whoever gives them may end a step that has become long."""
 
     def know(self, watermark: Milliseconds) -> None:  # noqa: B027 (optional hook)
         """What the function's context says of time."""
@@ -86,14 +88,15 @@ class WindowContent(ABC):
         """Called once, also after a failure."""
 
 
-def tell(content: WindowContent, told: Sequence[Told], schema: pa.Schema, out: Collector, early: bool | None) -> None:
+def tell(content: WindowContent, told: Iterable[Told], schema: pa.Schema, out: Collector, early: bool | None) -> None:
     """Emit the results of ``told`` with the columns of their windows. ``early`` None: nothing is marked."""
-    if not told:
+    left = iter(told)
+    if (first := next(left, None)) is None:
         return
-    results, numbers = content.results(told, out)
+    results, windows = content.results(chain((first,), left), out)
     if results.num_rows == 0:
         return
-    starts = np.array([told[number].window.start for number in numbers], np.int64)
-    ends = np.array([told[number].window.end for number in numbers], np.int64)
+    starts = np.array([window.start for window in windows], np.int64)
+    ends = np.array([window.end for window in windows], np.int64)
     window = of_windows(starts, ends, early)
     out.emit(with_window(results, content.where_ends_stand, window, schema))

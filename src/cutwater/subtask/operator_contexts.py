@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from cutwater.flow.clock import Clock
 from cutwater.flow.key_groups import key_group_range
 from cutwater.operators.operator import DriverPort, OperatorContext, ResumedState
+from cutwater.operators.steps import Steps
 from cutwater.subtask.setup import Resumed, SubtaskSetup, SubtaskState
 
 
@@ -41,6 +42,7 @@ class OperatorContexts:
             checkpointed=setup.checkpointed,
             counters=self.counters[uid],
             driver=self.driver,
+            steps=Steps(clock.monotonic, setup.limits.slice_seconds),
         )
 
     def _resumed_state(self, uid: str) -> ResumedState | None:

@@ -10,6 +10,7 @@ from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.flow.watermarks import Milliseconds
 from cutwater.operators.operator import Operator, OperatorContext
+from cutwater.operators.steps import Steps
 from cutwater.state.backend import StateBackend
 
 
@@ -57,7 +58,9 @@ class NoDriver:
         raise AssertionError("nothing is printed")
 
 
-def opened(stream: cw.Stream, backend: StateBackend, now: Callable[[], Milliseconds] = lambda: 0) -> Operator:
+def opened(
+    stream: cw.Stream, backend: StateBackend, now: Callable[[], Milliseconds] = lambda: 0, steps: Steps | None = None
+) -> Operator:
     """The last operator of ``stream``, the only subtask of it."""
     operator = stream._inputs[0].draft.body
     assert isinstance(operator, Operator)
@@ -65,6 +68,7 @@ def opened(stream: cw.Stream, backend: StateBackend, now: Callable[[], Milliseco
         OperatorContext(
             job="job", uid="w", name="window", subtask=0, parallelism=1, max_parallelism=128, attempt=1, incarnation="i",
             key_groups=KeyGroupRange(0, 127), backend=backend, now=now, driver=NoDriver(),
+            steps=steps or Steps(),
         )
     )  # fmt: skip
     return operator
