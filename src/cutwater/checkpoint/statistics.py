@@ -32,9 +32,9 @@ class SubtaskCheckpointInfo:
     """One subtask's part. Durations in seconds; ``acknowledged_after`` counts from the trigger.
 
     ``start_delay`` lasts from the trigger until the checkpoint was first heard of here, ``alignment`` from then until all
-    barriers were there; ``processed_bytes`` of input were processed during that, and ``in_flight_bytes`` of it are stored
-    because an unaligned cut had overtaken them. ``longest_gap``: how long the loop was in one piece of work at most, since
-    the last cut.
+    barriers were there and, unaligned, it had cut; ``processed_bytes`` of input were processed during that, and
+    ``in_flight_bytes`` of it are stored because an unaligned cut had overtaken them. ``longest_gap``: how long the loop was
+    in one piece of work at most, since the last cut.
     """
 
     vertex: str
