@@ -17,6 +17,7 @@ from cutwater.flow.watermarks import MAX_WATERMARK, MIN_WATERMARK, Milliseconds
 from cutwater.operators.early_results import ChangedValues, EarlyResults
 from cutwater.operators.keyed_state import KeyedStateOperator, bare_keys_of, key_schema
 from cutwater.operators.operator import Collector, Json, OperatorContext
+from cutwater.operators.soonest import KEYS_AHEAD, soonest_keys
 from cutwater.operators.stored_watermark import restored_due, restored_watermark, stored_watermark
 from cutwater.operators.window_calls import with_own_sides
 from cutwater.operators.window_content import KeyWindow, Told, WindowContent, tell
@@ -220,7 +221,12 @@ class SessionWindows(KeyedStateOperator):
     def _due(self, time: Milliseconds, most: int) -> Iterator[tuple[Milliseconds, list[Told]]]:
         """What becomes due and when, at most so many points of the agenda: of each what is to be told; what is done with is
         dropped."""
+        ahead = 0
         while most and self._agenda and self._agenda[0][0] <= time:
+            if not ahead:
+                self.store.expect(soonest_keys(self._agenda, time))
+                ahead = KEYS_AHEAD
+            ahead -= 1
             most -= 1
             when, what, _, key = heappop(self._agenda)
             sessions = [KeyWindow(*each) for each in self._table.get(key) or ()]
