@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice, takewhile
 from operator import itemgetter
 from typing import Any
 
@@ -14,7 +15,8 @@ from cutwater.state.place import KeyPlace, Place
 from cutwater.state.tables import RowTable
 from cutwater.state.value_types import handing_out, several_values
 
-SWEEP_STEP = 4096
+SWEEP_STEP = 1024
+KEYS_AT_ONCE = 256
 LOOKS_AT_A_VALUE = 2
 """A value is looked at once in each ttl of its key: what was written in the last one is looked at again when it has expired."""
 _NOTHING = object()
@@ -24,7 +26,9 @@ class Handle:
     """Common to all handles. With a ``ttl`` each entry is kept as (value, time of expiry); a write renews it, and if ``renews``
     so does a read that finds it."""
 
-    __slots__ = ("_admitted", "_copy_out", "_queue", "_reads_kept", "_renews", "_scope", "_table", "_ttl", "_written")
+    __slots__ = (
+        "_admitted", "_copy_out", "_queue", "_reads_kept", "_renews", "_scope", "_table", "_ttl", "_values_a_key", "_written",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -48,6 +52,8 @@ class Handle:
         """With a ttl: each key that has an entry, and when to look at it."""
         self._written = 0
         """With a ttl: how many values were written or renewed since the last sweep."""
+        self._values_a_key = 1.0
+        """As was seen in sweeps: where they are many, few keys are read at once."""
         if ttl is not None:
             restored = [(key, self._expiry(entry)) for key, entry in table.items()]
             self._queue.update(sorted(restored, key=itemgetter(1)))
@@ -74,19 +80,30 @@ class Handle:
             return
         now, left = self._scope.now(), SWEEP_STEP + LOOKS_AT_A_VALUE * self._written
         self._written = 0
-        while left > 0 and self._queue:
-            key, look_at = next(iter(self._queue.items()))
-            if look_at > now:
-                return
-            del self._queue[key]
-            entry = self._table.get(key)
-            left -= self._size(entry)
-            expiry = self._expiry(entry)
-            if expiry <= now:
-                self._table.delete(key)
-            else:
-                self._drop_expired(key, entry, now)
-                self._queue[key] = expiry
+        while left > 0 and (keys := self._to_look_at(now, left)):
+            self._table.expect(keys)
+            for key in keys:
+                left -= self._look_at(key, now)
+                if left <= 0:
+                    return
+
+    def _to_look_at(self, now: Milliseconds, values: int) -> list[Any]:
+        """The next keys, for about so many values."""
+        most = max(1, min(KEYS_AT_ONCE, int(values / self._values_a_key)))
+        return [key for key, _ in takewhile(lambda item: item[1] <= now, islice(self._queue.items(), most))]
+
+    def _look_at(self, key: Any, now: Milliseconds) -> int:
+        """How many values were looked at."""
+        del self._queue[key]
+        entry = self._table.get(key)
+        size, expiry = self._size(entry), self._expiry(entry)
+        self._values_a_key += (size - self._values_a_key) / 2
+        if expiry <= now:
+            self._table.delete(key)
+        else:
+            self._drop_expired(key, entry, now)
+            self._queue[key] = expiry
+        return size
 
     def _size(self, entry: Any) -> int:
         """How many values the entry has."""

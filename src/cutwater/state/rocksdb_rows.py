@@ -91,6 +91,7 @@ class RocksDBRowTable(LayeredRows):
 
     def _read_ahead(self, keys: Iterable[Any]) -> None:
         self._put_off = ()
+        self._keep_expected()
         layers = (self._top, *self._below, self._recent)
         missing = [key for key in dict.fromkeys(keys) if not any(key in layer for layer in layers)]
         if not missing:
@@ -140,9 +141,7 @@ class RocksDBRowTable(LayeredRows):
     def tend(self) -> None:
         """Write a bounded part of what is to be written; more only if it would not fit into memory."""
         self._put_off = ()
-        if self._expected:
-            self._keep([item for item in self._expected.items() if item[1] is not GONE])
-            self._expected = {}
+        self._keep_expected()
         if len(self._top) * self._entry_bytes > self._share.bytes / 2:
             self._seal()
         # In this order: a cut that ends in between has been heard of before anything of it is written.
@@ -202,6 +201,11 @@ class RocksDBRowTable(LayeredRows):
         [value] = values_of(self._codec.decode([found])[0])
         self._keep([(key, value)])
         return value
+
+    def _keep_expected(self) -> None:
+        if self._expected:
+            self._keep([item for item in self._expected.items() if item[1] is not GONE])
+            self._expected = {}
 
     def _keep(self, part: list[tuple[Any, Any]]) -> None:
         for key, value in part:

@@ -164,6 +164,9 @@ class RowTable(Protocol):
     def own(self, key: Any, copy: Callable[[Any], Any]) -> Any:
         """The value under ``key``, safe to change in place: copied first if a snapshot may see it. None if nothing."""
 
+    def expect(self, keys: Sequence[Any]) -> None:
+        """These keys are asked for next, in place of those that were expected before: their values may be read at once."""
+
     def delete(self, key: Any) -> None: ...
 
     def items(self) -> Iterator[tuple[Any, Any]]:

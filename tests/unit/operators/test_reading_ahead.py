@@ -7,11 +7,15 @@ from typing import Any
 import pytest
 
 import cutwater as cw
+from cutwater.flow.watermarks import MAX_WATERMARK
+from cutwater.operators.soonest import KEYS_AHEAD
 from cutwater.rows import batch_of
+from cutwater.state.handles import KEYS_AT_ONCE, SWEEP_STEP
 from cutwater.state.rocksdb_family import Family
 from tests.unit.operators.collecting import Collected, after, opened
 
 KEYS = 2000
+SMALL = "100kB"
 
 
 class Total(cw.AggregateFunction):
@@ -38,10 +42,37 @@ KEPT_BY: dict[str, Callable[[cw.KeyedStream], cw.Stream]] = {
 }
 
 
-@pytest.mark.parametrize("how", KEPT_BY)
-def test_what_is_kept_under_the_keys_of_a_batch_is_read_at_once(
-    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Remembered(cw.KeyedProcess):
+    last = cw.ValueState("string")
+
+    def process(self, row: Any, ctx: Any) -> Any:
+        self.last.value = row.k
+        ctx.timers.event_time(10)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield (self.last.value,)
+        self.last.clear()
+
+
+class Expiring(cw.KeyedProcess):
+    one = cw.ValueState("string", ttl="10s")
+    several = cw.ListState("long", ttl="10s")
+
+    def process(self, row: Any, ctx: Any) -> Any:
+        self.one.value = row.k
+        self.several.extend(range(row.v))
+
+
+class ExpiringLists(cw.KeyedProcess):
+    several = cw.ListState("long", ttl="10s")
+
+    def process(self, row: Any, ctx: Any) -> Any:
+        self.several.extend(range(row.v))
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many keys each read of RocksDB was for."""
     reads: list[int] = []
     read = Family.get
 
@@ -50,16 +81,90 @@ def test_what_is_kept_under_the_keys_of_a_batch_is_read_at_once(
         return read(family, keys)
 
     monkeypatch.setattr(Family, "get", counted)
-    stream = cw.Environment(checkpointing=None).read(cw.from_rows([], "k string, ts long, v long"), uid="in")
-    keyed = stream.with_timestamps("ts").key_by("k")
-    operator = opened(KEPT_BY[how](keyed), cw.RocksDB(cache="100kB", local_directories=[str(tmp_path)]))
-    out = Collected()
+    return reads
+
+
+class Subject:
+    """The operator of a stream on a RocksDB whose cache holds few of its keys, with a clock that the test sets."""
+
+    def __init__(self, made: Callable[[cw.KeyedStream], cw.Stream], folder: Path) -> None:
+        self.stream = cw.Environment(checkpointing=None).read(cw.from_rows([], "k string, ts long, v long"), uid="in")
+        keyed = self.stream.with_timestamps("ts").key_by("k")
+        backend = cw.RocksDB(cache=SMALL, local_directories=[str(folder)])
+        self.now = 0
+        self.operator: Any = opened(made(keyed), backend, lambda: self.now)
+        self.out = Collected()
+
+    def feed(self, value: int, keys: range = range(KEYS)) -> None:
+        rows = [(f"k{n}", 5, value) for n in keys]
+        self.operator.process(batch_of(rows, self.stream.schema, "test"), 0, self.out)
+
+
+@pytest.mark.parametrize("how", KEPT_BY)
+def test_what_is_kept_under_the_keys_of_a_batch_is_read_at_once(how: str, tmp_path: Path, reads: list[int]) -> None:
+    subject = Subject(KEPT_BY[how], tmp_path)
     for value in (1, 10):
         reads.clear()
-        operator.process(batch_of([(f"k{n}", 5, value) for n in range(KEYS)], stream.schema, "test"), 0, out)
+        subject.feed(value)
     assert len(reads) == 1 and reads[0] > KEYS // 2
     if how == "window":
         reads.clear()
-        after(operator.on_watermark(20, out))
+        after(subject.operator.on_watermark(20, subject.out))
         assert len(reads) <= 4, "in two steps told, and in two forgotten"
-    operator.close()
+    subject.operator.close()
+
+
+@pytest.mark.parametrize("lateness", ["0s", "5ms"])
+def test_sessions_that_are_due_are_read_at_once(lateness: str, tmp_path: Path, reads: list[int]) -> None:
+    session = cw.session("10ms")
+    subject = Subject(lambda keyed: keyed.window(session, allowed_lateness=lateness).agg(v=Total()), tmp_path)
+    subject.feed(1)
+    subject.out.taken()
+    reads.clear()
+    after(subject.operator.on_watermark(100, subject.out))
+    assert len(subject.out.taken()) == KEYS
+    assert sum(reads) > KEYS // 2 and len(reads) <= 2 * (KEYS // KEYS_AHEAD + 2)
+    subject.operator.close()
+
+
+@pytest.mark.parametrize("watermark", [100, MAX_WATERMARK])
+def test_timers_that_are_due_and_the_state_of_their_keys_are_read_at_once(
+    watermark: int, tmp_path: Path, reads: list[int]
+) -> None:
+    subject = Subject(lambda keyed: keyed.process(Remembered(), "k string"), tmp_path)
+    subject.feed(1)
+    reads.clear()
+    after(subject.operator.on_watermark(watermark, subject.out))
+    assert subject.out.taken() == [(f"k{n}",) for n in range(KEYS)]
+    assert sum(reads) > KEYS and len(reads) <= 2 * (KEYS // KEYS_AHEAD + 1), "timers, and the value beside them"
+    subject.operator.close()
+
+
+def test_what_has_expired_is_read_at_once_and_a_bounded_part_of_it(tmp_path: Path, reads: list[int]) -> None:
+    subject = Subject(lambda keyed: keyed.process(Expiring(), "k string"), tmp_path)
+    subject.feed(3)
+    subject.now = 20_000
+    reads.clear()
+    subject.feed(0, range(KEYS, KEYS + 1))
+    assert 0 < sum(reads) <= 2 * (SWEEP_STEP + KEYS_AT_ONCE)
+    assert len(reads) <= 2 * (SWEEP_STEP // KEYS_AT_ONCE + 2)
+    for _ in range(8):
+        subject.feed(0, range(KEYS, KEYS + 1))
+    assert {name: len(list(table.items())) for name, table in subject.operator.store._tables.items()} == {
+        "one": 1,
+        "several": 0,
+    }
+    subject.operator.close()
+
+
+def test_of_keys_with_many_values_few_are_read_at_once(tmp_path: Path, reads: list[int]) -> None:
+    subject = Subject(lambda keyed: keyed.process(ExpiringLists(), "k string"), tmp_path)
+    keys, values = 400, SWEEP_STEP // 4
+    subject.feed(values, range(keys))
+    subject.now = 20_000
+    subject.feed(0, range(1))
+    for _ in range(4):
+        reads.clear()
+        subject.feed(0, range(1))
+        assert 1 < max(reads) <= 8
+    subject.operator.close()

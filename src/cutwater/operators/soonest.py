@@ -1,0 +1,23 @@
+"""What a heap would give next, while all of it stays where it is: state is read for it at once."""
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import Any
+
+from cutwater.flow.watermarks import Milliseconds
+
+KEYS_AHEAD = 128
+"""So many are read at once: few enough that little is read in vain when a step ends sooner."""
+
+
+def soonest_keys(heap: Sequence[tuple[Any, ...]], until: Milliseconds, most: int = KEYS_AHEAD) -> list[Any]:
+    """Of the first ``most`` entries (time, what tells it from all others, key) up to ``until`` the keys, in order."""
+    keys: list[Any] = []
+    next_ones = [(heap[0], 0)] if heap and heap[0][0] <= until else []
+    while next_ones and len(keys) < most:
+        entry, at = heappop(next_ones)
+        keys.append(entry[-1])
+        for below in range(2 * at + 1, min(2 * at + 3, len(heap))):
+            if heap[below][0] <= until:
+                heappush(next_ones, (heap[below], below))
+    return keys
