@@ -26,6 +26,8 @@ from cutwater.state.text_kernels import CELL_WORDS
 from cutwater.state.undo_log import FrozenChunks, RowWords, UndoLog
 
 FROZEN_BATCH_ROWS = 32 * CHUNK_ROWS
+FROZEN_BATCH_BYTES = 32 << 20
+"""Of texts and objects in a batch, roughly; a chunk of rows is always in one."""
 RESTORED_ROWS = 2 * CHUNK_ROWS
 COPIED_CHUNKS = 64
 """So many are copied before a batch, if a snapshot sees them: a few milliseconds. Rows of further ones are put aside."""
@@ -96,6 +98,12 @@ class MemoryAggregateTable:
         return pa.schema([*self._index.keys, *fields, pa.field(KEY_GROUP_COLUMN, pa.int32())])
 
     @property
+    def value_bytes(self) -> int:
+        """What texts and Python objects take beside the rows, roughly."""
+        of_texts = sum(column.live_bytes for column in self._texts.values())
+        return of_texts + sum(column.live_bytes for column in self._objects.values())
+
+    @property
     def chunks(self) -> int:
         return len(self._words.arrays)
 
@@ -151,8 +159,12 @@ class MemoryAggregateTable:
         objects = {c: column.freeze() for c, column in self._objects.items()}
         return FrozenAggregates(
             self.name, self.stored_schema, self._form, self._index.freeze(), words, objects, self._max_parallelism,
-            self._snapshots, epoch, self._words,
+            self._snapshots, epoch, self._words, self._frozen_batch_rows(),
         )  # fmt: skip
+
+    def _frozen_batch_rows(self) -> int:
+        fitting = FROZEN_BATCH_BYTES * len(self) // max(self.value_bytes, 1)
+        return max(1, min(FROZEN_BATCH_ROWS, fitting) // CHUNK_ROWS) * CHUNK_ROWS
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Put rows back as a frozen table gave them. Each key comes once, and is not there yet."""
@@ -252,6 +264,7 @@ class FrozenAggregates:
     snapshots: Snapshots
     epoch: int
     live: AddressedChunks
+    batch_rows: int
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for start, stop in self.parts():
@@ -259,8 +272,8 @@ class FrozenAggregates:
 
     def parts(self) -> Iterator[tuple[int, int]]:
         """From which row to which a batch goes."""
-        for start in range(0, self.keys.rows, FROZEN_BATCH_ROWS):
-            yield start, min(start + FROZEN_BATCH_ROWS, self.keys.rows)
+        for start in range(0, self.keys.rows, self.batch_rows):
+            yield start, min(start + self.batch_rows, self.keys.rows)
 
     def part(self, start: int, stop: int) -> pa.RecordBatch:
         """Rows ``start`` to ``stop``, where ``start`` begins a chunk."""

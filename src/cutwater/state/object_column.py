@@ -14,6 +14,8 @@ from cutwater.flow.arrow import Array
 from cutwater.state.index_kernels import CHUNK_ROWS
 from cutwater.state.tables import Column, Merge, Rows
 
+OBJECT_OVERHEAD = 4
+"""How much larger Python's objects are than their bytes, roughly."""
 _EXACT_DECIMALS = decimal.Context(prec=80)
 
 
@@ -24,6 +26,15 @@ class ObjectColumn:
         self._column = column
         self._arrays: list[npt.NDArray[np.object_]] = []
         self._frozen: list[FrozenObjects] = []
+        self._filled = 0
+        """Cells with a value."""
+        self._value_bytes = 0.0
+        """What a value was seen to take, in columns."""
+
+    @property
+    def live_bytes(self) -> int:
+        """Roughly, in memory: as if cells had values like those that came."""
+        return int(self._filled * self._value_bytes * OBJECT_OVERHEAD)
 
     def add(self) -> None:
         self._arrays.append(np.full(CHUNK_ROWS, None, np.object_))
@@ -37,10 +48,22 @@ class ObjectColumn:
             old = chunk[at]
             for each in frozen:
                 each.before.setdefault(row, old)
-            chunk[at] = value if old is None else merged_value(merge, old, value)
+            if old is None:
+                chunk[at] = value
+                self._filled += 1
+            else:
+                chunk[at] = merged_value(merge, old, value)
+        self._note_size(values)
 
     def read(self, rows: Rows) -> Array:
         return to_arrow(self._column, [self._arrays[row // CHUNK_ROWS][row % CHUNK_ROWS] for row in rows.tolist()])
+
+    def _note_size(self, values: Array) -> None:
+        """Each value that came counts as one of the cells, whose mean this is."""
+        came = len(values) - values.null_count
+        if came:
+            part = min(1.0, came / self._filled)
+            self._value_bytes += (values.nbytes / came - self._value_bytes) * part
 
     def freeze(self) -> "FrozenObjects":
         self._frozen.append(FrozenObjects(self._column, tuple(self._arrays), {}, self._frozen))

@@ -27,7 +27,8 @@ from cutwater.state.tables import Column, Rows, Touched, Update
 Json = Any
 
 _INDEX_BYTES = 48
-_OBJECT_BYTES = 64
+_REFERENCE_BYTES = 16
+"""In a row, to a text or an object beside it."""
 
 
 class RocksDBAggregateTable:
@@ -65,7 +66,7 @@ class RocksDBAggregateTable:
         self.layout = Layout(Content.BY_KEY, self.stored_schema, self.key_columns)
         self._codec = self.layout.codec()
         words = sum(fits_words(column.type) for column in columns)
-        self._row_bytes = _INDEX_BYTES + 8 * words + _OBJECT_BYTES * (len(columns) - words)
+        self._row_bytes = _INDEX_BYTES + 8 * words + _REFERENCE_BYTES * (len(columns) - words)
         self._stored = 0
         """Keys in RocksDB."""
 
@@ -119,7 +120,7 @@ class RocksDBAggregateTable:
         return [self._young] if self._leaving is None else [self._young, self._leaving.space]
 
     def _bytes(self, space: Space) -> int:
-        return len(space) * self._row_bytes + space.key_bytes
+        return len(space) * self._row_bytes + space.key_bytes + space.table.value_bytes
 
     def _add(self, batch: pa.RecordBatch) -> Rows:
         """Rows whose keys are not in the young space."""

@@ -6,7 +6,7 @@ from itertools import chain
 import pyarrow as pa
 
 from cutwater.flow.batches import gathered
-from cutwater.state.rocksdb_family import Entries, Family
+from cutwater.state.rocksdb_family import READ_BYTES, Entries, Family
 from cutwater.state.rocksdb_keys import key_order, stored_keys
 from cutwater.state.rocksdb_layout import READ_ROWS, Layout
 from cutwater.state.row_codec import RowCodec
@@ -52,8 +52,9 @@ def ingest_entries(family: Family, entries: Iterator[Entries]) -> int:
 def _in_order(rows: pa.RecordBatch, layout: Layout, codec: RowCodec) -> Iterator[Entries]:
     width = len(layout.keys)
     order = key_order(rows.columns[:width], rows.columns[-1].to_numpy())
-    for start in range(0, rows.num_rows, READ_ROWS):
-        part = rows.slice(start, READ_ROWS) if order is None else rows.take(order[start : start + READ_ROWS])
+    step = max(1, min(READ_ROWS, READ_BYTES * rows.num_rows // max(rows.nbytes, 1)))
+    for start in range(0, rows.num_rows, step):
+        part = rows.slice(start, step) if order is None else rows.take(order[start : start + step])
         *columns, groups = part.columns
         keys = stored_keys(columns[:width], groups.to_numpy())
         yield keys, codec.encode(columns[width:], part.num_rows)

@@ -18,6 +18,8 @@ Entries = tuple[Sequence[bytes], Sequence[bytes]]
 
 READ_AT_ONCE = 4096
 """Keys: what RocksDB keeps of each until all are found stays in the processor's caches."""
+READ_BYTES = 8 << 20
+"""So many bytes of values, and one value more, are in a list at most."""
 _STALLED = "Write stall"
 _STALL_SECONDS = 0.01
 
@@ -161,14 +163,18 @@ class Family:
 
 
 def in_lists(entries: Iterator[Entry], rows: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
-    """So many keys and their values at a time. Pairs are not kept: Python's collector would go through them again and again,
-    which takes longer than to read them."""
+    """So many keys and their values at a time, fewer where values are wide. Pairs are not kept: Python's collector would go
+    through them again and again, which takes longer than to read them."""
     while True:
         keys: list[bytes] = []
         values: list[bytes] = []
+        left = READ_BYTES
         for key, value in islice(entries, rows):
             keys.append(key)
             values.append(value)
+            left -= len(value)
+            if left <= 0:
+                break
         if not keys:
             return
         yield keys, values

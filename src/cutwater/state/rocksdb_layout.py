@@ -15,7 +15,7 @@ from cutwater.state.rocksdb_keys import fitted, groups_in, key_columns, namespac
 from cutwater.state.row_codec import RowCodec
 
 READ_ROWS = 8192
-"""So many rows are decoded at once."""
+"""So many rows are decoded at once; fewer of wide ones (``READ_BYTES``)."""
 READ_BATCHES = 16
 """So many batches of rows."""
 

@@ -20,12 +20,19 @@ from cutwater.state.rocksdb_family import Entry, Family
 from cutwater.state.rocksdb_keys import stored_keys
 from cutwater.state.rocksdb_layout import Content, Layout
 from cutwater.state.row_layers import GONE, MISSING, Layer, LayeredRows, RowForm, newest_items
+from cutwater.state.value_sizes import size_of
 
 Json = Any
 
 WRITE_STEP = 2048
-_OBJECT_OVERHEAD = 4
-"""How much larger Python's objects are than their bytes, roughly."""
+WRITE_BYTES = 4 << 20
+"""A step has so many entries, or so many bytes, whatever is less."""
+LOOKED_AT = 16
+"""So many entries stand for all that a batch wrote."""
+REMEMBERED = 64
+"""The size of an entry is the mean of so many that were seen last, roughly."""
+_ENTRY_BYTES = 80
+"""In a layer, beside its key and value."""
 
 
 class RocksDBRowTable(LayeredRows):
@@ -55,6 +62,12 @@ class RocksDBRowTable(LayeredRows):
         share.join()
         self._entry_bytes = 256.0
         """What an entry was seen to take, in memory."""
+        self._seen = 0
+        """How many entries that is known from, at most ``REMEMBERED``."""
+        self._known = 0
+        """How many entries the top had when it was last looked at."""
+        self._batch_keys: Sequence[Any] = ()
+        """Keys of the batch that is being processed: what is in memory under them may have grown."""
         self._writing: Iterator[tuple[Any, Any]] | None = None
         """What of the last layer below is not written yet; layers are written from that one on, and never changed."""
         self._recent: Layer = {}
@@ -82,6 +95,7 @@ class RocksDBRowTable(LayeredRows):
 
     def expect(self, keys: Sequence[Any]) -> None:
         """Read at once what would else be read one by one: now, or if nothing was asked for the last time, when it is."""
+        self._batch_keys = keys
         if self._family.is_empty:
             return
         if self._is_unasked:
@@ -99,7 +113,6 @@ class RocksDBRowTable(LayeredRows):
         asked = self._stored_keys(missing)
         found = self._family.get(asked)
         present = [value for value in found if value is not None]
-        self._note_sizes(asked, present)
         values = iter(values_of(self._codec.decode(present)[0]))
         self._expected = {
             key: GONE if value is None else next(values) for key, value in zip(missing, found, strict=True)
@@ -141,6 +154,7 @@ class RocksDBRowTable(LayeredRows):
     def tend(self) -> None:
         """Write a bounded part of what is to be written; more only if it would not fit into memory."""
         self._put_off = ()
+        self._look_at_batch()
         self._keep_expected()
         if len(self._top) * self._entry_bytes > self._share.bytes / 2:
             self._seal()
@@ -148,9 +162,10 @@ class RocksDBRowTable(LayeredRows):
         held = int((len(self._top) + sum(map(len, self._below))) * self._entry_bytes)
         may_write = self._gate.lets_write(held, self._share.bytes)
         self._hear_of_cut()
-        left = WRITE_STEP
+        step = self._in_a_step()
+        left = step
         while self._below and (self._clean or may_write):
-            left -= self._write_step()
+            left -= self._write_step(step)
             if left <= 0 and sum(map(len, self._below)) * self._entry_bytes <= self._share.bytes:
                 return
 
@@ -163,15 +178,31 @@ class RocksDBRowTable(LayeredRows):
             newest = next(at for at, layer in enumerate(self._below) if layer is layers[0])
             self._clean = len(self._below) - newest
 
-    def _write_step(self) -> int:
+    def _seal(self) -> None:
+        super()._seal()
+        self._known = 0
+
+    def _look_at_batch(self) -> None:
+        """How large is what the batch put into the top? Not asked with each put, which many functions do for each record."""
+        added = len(self._top) - self._known
+        newest = islice(reversed(self._top.items()), 0, added, added // LOOKED_AT + 1)
+        keys = self._batch_keys[:: len(self._batch_keys) // LOOKED_AT + 1]
+        self._note_sizes([*newest, *((key, self._top[key]) for key in keys if key in self._top)])
+        self._known = len(self._top)
+        self._batch_keys = ()
+
+    def _in_a_step(self) -> int:
+        return max(1, min(WRITE_STEP, int(WRITE_BYTES / self._entry_bytes)))
+
+    def _write_step(self, step: int) -> int:
         """A part of the oldest layer, which goes when all of it is written. How many entries."""
         if self._writing is None:
             self._writing = iter(self._below[-1].items())
-        part = list(islice(self._writing, WRITE_STEP))
+        part = list(islice(self._writing, step))
         if not self._clean:
             self._write_items(part)
         self._keep(part)
-        if len(part) < WRITE_STEP:
+        if len(part) < step:
             self._below = self._below[:-1]
             self._writing = None
             self._clean = max(self._clean - 1, 0)
@@ -197,7 +228,6 @@ class RocksDBRowTable(LayeredRows):
         [found] = self._family.get(asked)
         if found is None:
             return None
-        self._note_sizes(asked, [found])
         [value] = values_of(self._codec.decode([found])[0])
         self._keep([(key, value)])
         return value
@@ -212,6 +242,7 @@ class RocksDBRowTable(LayeredRows):
             self._recent.pop(key, None)
             if value is not GONE:
                 self._recent[key] = value
+        self._note_sizes(part[:: len(part) // LOOKED_AT + 1])
         surplus = len(self._recent) - int(self._share.bytes / 2 / self._entry_bytes)
         for key in list(islice(self._recent, max(surplus, 0))):
             del self._recent[key]
@@ -224,13 +255,14 @@ class RocksDBRowTable(LayeredRows):
         *columns, values, groups = batch.columns
         keys = stored_keys(columns, groups.to_numpy())
         encoded = self._codec.encode([values], batch.num_rows)
-        self._note_sizes(keys, encoded)
         self._family.write(keys, encoded)
 
-    def _note_sizes(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        if values:
-            seen = _OBJECT_OVERHEAD * (sum(map(len, keys)) / len(keys) + sum(map(len, values)) / len(values))
-            self._entry_bytes += (seen - self._entry_bytes) / 2
+    def _note_sizes(self, entries: Sequence[tuple[Any, Any]]) -> None:
+        """On the loop, as all that asks for the size of entries is."""
+        if entries:
+            mean = sum(_ENTRY_BYTES + size_of(key) + size_of(value) for key, value in entries) / len(entries)
+            self._seen = min(self._seen + len(entries), REMEMBERED)
+            self._entry_bytes += (mean - self._entry_bytes) * len(entries) / self._seen
 
 
 def _stored_batches(

@@ -3,19 +3,25 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
+from sys import getsizeof
 from typing import Any
 
 import pyarrow as pa
 
 from cutwater.errors import DataError
 from cutwater.flow.arrow import Array
-from cutwater.flow.columns import check_key_type
+from cutwater.flow.columns import check_key_type, is_bytes
 from cutwater.flow.hashing import hash_arrays, key_groups
 from cutwater.rows import key_values_of
 from cutwater.state.frozen import KEY_GROUP_COLUMN
+from cutwater.state.value_sizes import size_of
 
 FROZEN_BATCH_ROWS = 4096
+FROZEN_BATCH_BYTES = 8 << 20
+"""A batch has so many rows, or so many bytes of values and one value more, whatever is less."""
+_LOOKED_AT = 16
+"""So many values stand for all of a batch, where it would take long to ask each for its size."""
 MISSING = object()
 GONE = object()
 """In a layer: deleted, whatever the layers below say."""
@@ -89,7 +95,24 @@ class RowForm:
     def batches(self, items: Iterable[tuple[Any, Any]]) -> Iterator[pa.RecordBatch]:
         rest = iter(items)
         while part := list(islice(rest, FROZEN_BATCH_ROWS)):
-            yield self.batch([key for key, _ in part], [value for _, value in part])
+            keys, values = [key for key, _ in part], [value for _, value in part]
+            for start, stop in pairwise([0, *self._stops(values)]):
+                yield self.batch(keys[start:stop], values[start:stop])
+
+    def _stops(self, values: list[Any]) -> Iterator[int]:
+        """Behind which values a batch ends. Each text is asked for its size: among many small ones a few may be very large."""
+        if not is_bytes(self.schema.field(-2).type):
+            sample = values[:: len(values) // _LOOKED_AT + 1]
+            step = max(1, FROZEN_BATCH_BYTES * len(sample) // sum(map(size_of, sample)))
+            yield from range(step, len(values), step)
+        elif sum(map(getsizeof, values)) > FROZEN_BATCH_BYTES:
+            left = FROZEN_BATCH_BYTES
+            for at, value in enumerate(values[:-1]):
+                left -= getsizeof(value)
+                if left <= 0:
+                    yield at + 1
+                    left = FROZEN_BATCH_BYTES
+        yield len(values)
 
     def batch(self, keys: list[Any], values: list[Any]) -> pa.RecordBatch:
         types = [field.type for field in self.schema]

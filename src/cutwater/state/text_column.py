@@ -74,6 +74,11 @@ class TextColumn:
             self._moving = None
 
     @property
+    def live_bytes(self) -> int:
+        """Of the texts that are in cells."""
+        return int(self._state[tk.LIVE])
+
+    @property
     def held_bytes(self) -> int:
         return sum(len(arena) for arena in self._arenas)
 

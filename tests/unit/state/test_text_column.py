@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cutwater.state import memory_aggregates
+from cutwater.state.index_kernels import CHUNK_ROWS
 from cutwater.state.memory_aggregates import MemoryAggregateTable
 from cutwater.state.tables import Column, Merge, Update
 from cutwater.state.text_column import ARENA_BYTES, DEAD_BYTES
@@ -108,3 +110,13 @@ def test_the_same_text_again_takes_no_room() -> None:
     for _ in range(30):
         put(table, [1], ["x" * (ARENA_BYTES // 2)])
     assert column.held_bytes == ARENA_BYTES
+
+
+def test_rows_with_large_texts_are_frozen_in_smaller_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_aggregates, "FROZEN_BATCH_BYTES", 1 << 20)
+    table, keys = table_of(), list(range(3 * CHUNK_ROWS))
+    put(table, keys, ["x" * 200] * len(keys))
+    frozen = table.freeze()
+    assert [batch.num_rows for batch in frozen.batches()] == [CHUNK_ROWS] * 3
+    assert content(frozen) == dict.fromkeys(keys, "x" * 200)
+    frozen.release()
