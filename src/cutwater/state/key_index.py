@@ -87,6 +87,8 @@ class KeyIndex:
         self._hashes = AddressedChunks(1, np.uint64)
         self._located = AddressedChunks(2)
         self._arenas: list[npt.NDArray[np.uint8]] = []
+        self.nbytes = first.nbytes
+        """About what it takes in memory."""
 
     def __len__(self) -> int:
         return int(self._state[ix.ROWS])
@@ -125,7 +127,7 @@ class KeyIndex:
             self._add_chunk()
         self._hashes.put(start, hash_arrays(columns, records))
         if not self._exact:
-            self._arenas.append(encoded)
+            self._keep_arena(encoded)
             self._located.put(start, np.stack([offsets[:-1] + address(encoded), np.diff(offsets)], axis=1).ravel())
         if len(valid):
             [null, *more] = np.flatnonzero(valid == 0).tolist()
@@ -200,6 +202,7 @@ class KeyIndex:
 
     def _set_part(self, part: int, entries: npt.NDArray[np.uint64]) -> None:
         slots = len(entries) // 2
+        self.nbytes += entries.nbytes - self._parts[part].nbytes
         self._parts[part] = entries
         self._at[part] = address(entries)
         self._mask[part] = slots - 1
@@ -209,15 +212,21 @@ class KeyIndex:
         if self._state[ix.CAPACITY] >= MAX_ROWS - ix.CHUNK_ROWS:
             raise DataError(f"more than {MAX_ROWS:,} keys in one subtask: raise the parallelism.")
         self._hashes.add()
+        self.nbytes += self._hashes.arrays[-1].nbytes
         if not self._exact:
             self._located.add()
+            self.nbytes += self._located.arrays[-1].nbytes
         self._state[ix.CAPACITY] += ix.CHUNK_ROWS
 
     def _add_arena(self, needed: int) -> None:
         arena = np.empty(max(ARENA_BYTES, needed), np.uint8)
-        self._arenas.append(arena)
+        self._keep_arena(arena)
         self._state[ix.ARENA_AT] = address(arena)
         self._state[ix.ARENA_END] = address(arena) + len(arena)
+
+    def _keep_arena(self, arena: npt.NDArray[np.uint8]) -> None:
+        self._arenas.append(arena)
+        self.nbytes += arena.nbytes
 
 
 def _frozen(column: AddressedChunks) -> FrozenColumn:

@@ -8,13 +8,19 @@ import pyarrow as pa
 
 from cutwater.flow.event_time import Times
 from cutwater.flow.partitioning import by_number
-from cutwater.state import chain_kernels as chains
+from cutwater.state import chain_kernels
 from cutwater.state.appended_rows import AppendedRows, BucketChanges, no_rows
 from cutwater.state.frozen import KEY_GROUP_COLUMN
 from cutwater.state.key_index import KeyIndex
 from cutwater.state.tables import JoinSide
 
 FIRST_KEYS = 64
+
+PROMOTED_ROWS = 256
+"""A bucket of fewer rows has no index: there may be very many small ones, and an index has its price."""
+
+BUCKET_BYTES = 2048
+"""About what a bucket takes whatever is in it: most of it are the objects around a first, small batch."""
 
 
 class MemoryJoinSide(BucketChanges):
@@ -36,14 +42,14 @@ class MemoryJoinSide(BucketChanges):
         )
 
     def appended(self) -> Iterable[tuple[int, AppendedRows]]:
-        return ((number, bucket.sides[self._side].rows) for number, bucket in self._join.of.items())
+        return ((number, bucket.rows[self._side]) for number, bucket in self._join.of.items())
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         for batch in batches:
             rows = batch.select(self._schema.names).cast(self._schema)
             for bucket, part in by_number(rows, batch.column(self._join.bucket).to_numpy()):
                 self._join.add(self._side, bucket, part)
-                self._note_restored(bucket, self._join.of[bucket].sides[self._side].rows)
+                self._note_restored(bucket, self._join.of[bucket].rows[self._side])
 
 
 class MemoryJoin:
@@ -54,6 +60,12 @@ class MemoryJoin:
         self.bucket = bucket
         self.max_parallelism = max_parallelism
         self.of: dict[int, _Bucket] = {}
+        self._index_bytes = 0
+
+    @property
+    def bytes_beside_rows(self) -> int:
+        """What it takes in memory beside the rows themselves."""
+        return len(self.of) * BUCKET_BYTES + self._index_bytes
 
     def buckets(self) -> Iterable[int]:
         return self.of.keys()
@@ -62,55 +74,107 @@ class MemoryJoin:
         found = self.of.get(bucket)
         if found is None:
             found = self.of[bucket] = _Bucket(self.sides)
-        found.add(side, rows, self._ids(found, side, rows))
+        self._index_bytes -= found.index_bytes
+        found.add(side, rows)
+        self._index_bytes += found.index_bytes
 
     def matches(self, side: int, bucket: int, rows: pa.RecordBatch) -> tuple[Times, pa.RecordBatch]:
         found = self.of.get(bucket)
-        if found is None:
+        if found is None or not len(found.rows[1 - side]):
             return np.empty(0, np.int64), no_rows(self.sides[1 - side].schema)
-        return found.matches(1 - side, self._ids(found, side, rows))
+        self._index_bytes -= found.index_bytes
+        pairs = found.matches(side, rows)
+        self._index_bytes += found.index_bytes
+        return pairs
 
     def drop(self, bucket: int) -> None:
-        self.of.pop(bucket, None)
-
-    def _ids(self, bucket: "_Bucket", side: int, rows: pa.RecordBatch) -> npt.NDArray[np.int32]:
-        keys = rows.select(list(self.sides[side].keys))
-        return bucket.index.locate(keys.columns, keys.num_rows).rows
+        found = self.of.pop(bucket, None)
+        if found is not None:
+            self._index_bytes -= found.index_bytes
 
 
 class _Bucket:
-    """Both sides share the index: a key that is asked for is one that is added too."""
+    """The rows of both sides. Those of a small one are indexed whenever they are asked for, and only for that long."""
 
     def __init__(self, sides: Sequence[JoinSide]) -> None:
-        self.index = KeyIndex(pa.schema([sides[0].schema.field(name) for name in sides[0].keys]))
-        self.sides = tuple(_Side(side.schema) for side in sides)
+        self._sides = sides
+        self.rows = tuple(AppendedRows(side.schema) for side in sides)
+        self._index: _RowsByKey | None = None
 
-    def add(self, side: int, rows: pa.RecordBatch, ids: npt.NDArray[np.int32]) -> None:
-        self.sides[side].add(rows, ids, len(self.index))
+    @property
+    def index_bytes(self) -> int:
+        return 0 if self._index is None else self._index.nbytes
 
-    def matches(self, side: int, ids: npt.NDArray[np.int32]) -> tuple[Times, pa.RecordBatch]:
-        return self.sides[side].matches(ids, len(self.index))
+    def add(self, side: int, rows: pa.RecordBatch) -> None:
+        self.rows[side].append(rows)
+        if self._index is not None:
+            self._index.add(side, rows)
+        elif sum(map(len, self.rows)) > PROMOTED_ROWS:
+            self._index = self._indexed(0, 1)
+
+    def matches(self, side: int, rows: pa.RecordBatch) -> tuple[Times, pa.RecordBatch]:
+        index = self._index or self._indexed(1 - side)
+        asked, found = index.matches(side, rows)
+        return asked, self.rows[1 - side].take(found)
+
+    def _indexed(self, *sides: int) -> "_RowsByKey":
+        index = _RowsByKey(self._sides)
+        for side in sides:
+            for chunk in self.rows[side].chunks:
+                index.add(side, chunk)
+        return index
 
 
-class _Side:
-    def __init__(self, schema: pa.Schema) -> None:
-        self.rows = AppendedRows(schema)
+class _RowsByKey:
+    """The numbers of rows of both sides, which share the index: a key that is asked for is one that is added too."""
+
+    def __init__(self, sides: Sequence[JoinSide]) -> None:
+        self._keys = tuple(list(side.keys) for side in sides)
+        self._index = KeyIndex(pa.schema([sides[0].schema.field(name) for name in sides[0].keys]))
+        self._chains = tuple(_Chains() for _ in sides)
+
+    @property
+    def nbytes(self) -> int:
+        return self._index.nbytes + sum(chains.nbytes for chains in self._chains)
+
+    def add(self, side: int, rows: pa.RecordBatch) -> None:
+        self._chains[side].add(self._ids(side, rows), len(self._index))
+
+    def matches(self, side: int, rows: pa.RecordBatch) -> tuple[Times, Times]:
+        return self._chains[1 - side].matches(self._ids(side, rows), len(self._index))
+
+    def _ids(self, side: int, rows: pa.RecordBatch) -> npt.NDArray[np.int32]:
+        keys = rows.select(self._keys[side])
+        return self._index.locate(keys.columns, keys.num_rows).rows
+
+
+class _Chains:
+    """The rows of one side that each key has."""
+
+    def __init__(self) -> None:
+        self._rows = 0
         self._newest = np.full(FIRST_KEYS, -1, np.int64)
         self._before = np.empty(FIRST_KEYS, np.int64)
 
-    def add(self, rows: pa.RecordBatch, ids: npt.NDArray[np.int32], keys: int) -> None:
-        first = len(self.rows)
-        self.rows.append(rows)
-        self._make_room(keys)
-        self._before = _grown(self._before, len(self.rows))
-        chains.append(ids, first, self._newest, self._before)
+    @property
+    def nbytes(self) -> int:
+        return self._newest.nbytes + self._before.nbytes
 
-    def matches(self, ids: npt.NDArray[np.int32], keys: int) -> tuple[Times, pa.RecordBatch]:
+    def add(self, ids: npt.NDArray[np.int32], keys: int) -> None:
+        """The keys of the rows that came next, of so many ``keys`` that there are."""
+        first = self._rows
+        self._rows += len(ids)
         self._make_room(keys)
-        total = chains.count(ids, self._newest, self._before)
+        self._before = _grown(self._before, self._rows)
+        chain_kernels.append(ids, first, self._newest, self._before)
+
+    def matches(self, ids: npt.NDArray[np.int32], keys: int) -> tuple[Times, Times]:
+        """Which of the asked ``ids``, and beside it the row."""
+        self._make_room(keys)
+        total = chain_kernels.count(ids, self._newest, self._before)
         asked, rows = np.empty(total, np.int64), np.empty(total, np.int64)
-        chains.expand(ids, self._newest, self._before, asked, rows)
-        return asked, self.rows.take(rows)
+        chain_kernels.expand(ids, self._newest, self._before, asked, rows)
+        return asked, rows
 
     def _make_room(self, keys: int) -> None:
         had = len(self._newest)

@@ -29,7 +29,10 @@ class RocksDBJoin:
         gate: Gate, families: Sequence[Family],
     ) -> None:  # fmt: skip
         of = (tuple(sides), bucket, max_parallelism)
-        self.parts = Parts(share, gate, families, lambda: MemoryJoin(*of), self._write, MemoryJoin.drop)
+        self.parts = Parts(
+            share, gate, families, lambda: MemoryJoin(*of), self._write, MemoryJoin.drop,
+            lambda memory: memory.bytes_beside_rows,
+        )  # fmt: skip
         self.sides = tuple(
             RocksDBJoinSide(self, side, f"{name}.{word}", family)
             for side, (word, family) in enumerate(zip(("left", "right"), families, strict=True))

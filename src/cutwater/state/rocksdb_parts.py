@@ -91,7 +91,8 @@ class Drop:
 
 
 class Parts(Generic[M]):
-    """``write`` stores a part, a bounded step before each yield. Belongs to the loop, but for what a cut took of it."""
+    """``write`` stores a part, a bounded step before each yield; ``beside_rows`` tells what a table takes in memory beside its
+    rows. Belongs to the loop, but for what a cut took of it."""
 
     def __init__(
         self,
@@ -101,6 +102,7 @@ class Parts(Generic[M]):
         begin: Callable[[], M],
         write: Callable[[Part[M]], Iterator[None]],
         drop: Callable[[M, int], None],
+        beside_rows: Callable[[M], int] = lambda _: 0,
     ) -> None:
         self._share = share
         share.join()
@@ -109,6 +111,7 @@ class Parts(Generic[M]):
         self._begin = begin
         self._write = write
         self._drop = drop
+        self._beside_rows = beside_rows
         self.recent = begin()
         self._recent_size = 0
         self._leaving: deque[Part[M] | Drop] = deque()
@@ -140,8 +143,9 @@ class Parts(Generic[M]):
         return [*(part.memory for part in self._parts()), self.recent]
 
     def added(self, size: int) -> None:
+        """Rows of so many bytes."""
         self._recent_size += size
-        if self._recent_size > self._share.bytes // 2:
+        if self._recent_size + self._beside_rows(self.recent) > self._share.bytes // 2:
             self._put_aside()
         if self._gate.lets_write(self._size(), self._share.bytes):
             self._step()
@@ -187,7 +191,8 @@ class Parts(Generic[M]):
         return [each for each in self._leaving if isinstance(each, Part)]
 
     def _size(self) -> int:
-        return sum(each.size for each in self._leaving) + self._recent_size
+        rows = sum(each.size for each in self._leaving) + self._recent_size
+        return rows + sum(self._beside_rows(memory) for memory in self.memories())
 
     def _step(self) -> None:
         """The gate is open."""
