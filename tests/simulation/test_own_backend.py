@@ -120,8 +120,10 @@ class Told(cw.KeyedProcess):
 
     count = cw.ValueState("long")
     lately = cw.ListState("long")
+    passing = cw.ValueState("long", ttl="100ms")
 
     def process(self, row: Any, ctx: Any) -> Any:
+        self.passing.value = row.v
         self.count.value = (self.count.value or 0) + 1
         self.lately.append(row.v)
         ctx.timers.event_time(row.ts + 20)

@@ -12,7 +12,7 @@ from cutwater.errors import DataError
 from cutwater.flow.watermarks import Milliseconds
 from cutwater.state.key_scope import KeyScope
 from cutwater.state.place import KeyPlace, Place
-from cutwater.state.tables import RowTable
+from cutwater.state.tables import ReadsAhead, RowTable
 from cutwater.state.value_types import handing_out, several_values
 
 SWEEP_STEP = 1024
@@ -81,7 +81,8 @@ class Handle:
         now, left = self._scope.now(), SWEEP_STEP + LOOKS_AT_A_VALUE * self._written
         self._written = 0
         while left > 0 and (keys := self._to_look_at(now, left)):
-            self._table.expect(keys)
+            if isinstance(self._table, ReadsAhead):
+                self._table.expect(keys)
             for key in keys:
                 left -= self._look_at(key, now)
                 if left <= 0:

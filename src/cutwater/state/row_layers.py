@@ -65,9 +65,6 @@ class LayeredRows(ABC):
                 value = self._top[key] = copy(value)
         return None if value is GONE else value
 
-    def expect(self, keys: Sequence[Any]) -> None:  # noqa: B027 (a backend need not)
-        """All of it is at hand."""
-
     def _seal(self) -> None:
         if self._top:
             self._below = (self._top, *self._below)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -164,12 +164,17 @@ class RowTable(Protocol):
     def own(self, key: Any, copy: Callable[[Any], Any]) -> Any:
         """The value under ``key``, safe to change in place: copied first if a snapshot may see it. None if nothing."""
 
-    def expect(self, keys: Sequence[Any]) -> None:
-        """These keys are asked for next, in place of those that were expected before: their values may be read at once."""
-
     def delete(self, key: Any) -> None: ...
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """All keys and values; nothing may be put or deleted meanwhile."""
 
     def freeze(self) -> FrozenTable: ...
+
+
+@runtime_checkable
+class ReadsAhead(Protocol):
+    """A ``RowTable`` that reads many values sooner than one after the other."""
+
+    def expect(self, keys: Sequence[Any]) -> None:
+        """These keys are asked for next, in place of those that were expected before: their values may be read at once."""
