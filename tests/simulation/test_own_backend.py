@@ -10,6 +10,7 @@ import pytest
 import cutwater as cw
 from cutwater.flow.hashing import hash_arrays, key_groups
 from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.rows import values_of
 from cutwater.testing import ADVANCE, CHECKPOINT, FAIL, run, script
 
 
@@ -95,7 +96,8 @@ class DictTable:
         return FrozenDict(self.name, pa.RecordBatch.from_arrays([keys, values, groups], schema=self._schema))
 
     def put_back(self, batch: pa.RecordBatch, groups: KeyGroupRange) -> None:
-        for key, value, group in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+        keys, values, of_keys = batch.columns
+        for key, value, group in zip(keys.to_pylist(), values_of(values), of_keys.to_pylist(), strict=True):
             if groups.first <= group <= groups.last:
                 self._values[key] = value
 
