@@ -149,15 +149,6 @@ def test_rule_15_broken_senders_that_fill_the_pipes_again_are_caught(monkeypatch
         watched(0, triggers=0.2, unaligned=True).check_unaligned_bounds()
 
 
-@pytest.fixture
-def source() -> SourceSubtask:
-    """One that reads."""
-    world = World(Setting("two sources", seed=1, crashes=0))
-    for _ in range(30):
-        world.step()
-    return next(each for each in world.subtasks.values() if isinstance(each, SourceSubtask))
-
-
 def test_a_source_does_not_stand_still_for_a_checkpoint_that_was_given_up_meanwhile(source: SourceSubtask) -> None:
     source.on_message(TriggerCheckpoint(CheckpointId(90), 0.0, unaligned=False, savepoint=False, stop=True))
     taken = source.mailbox.take_trigger()

@@ -69,14 +69,6 @@ def test_nothing_is_frozen_for_a_checkpoint_that_is_known_to_be_given_up(
     assert passed_over, "no cut came behind the end of its checkpoint: nothing was tested"
 
 
-@pytest.fixture
-def source() -> SourceSubtask:
-    world = World(Setting("two sources", seed=1, crashes=0))
-    for _ in range(30):
-        world.step()
-    return next(each for each in world.subtasks.values() if isinstance(each, SourceSubtask))
-
-
 def test_a_source_does_not_cut_for_a_checkpoint_that_was_given_up_since_it_took_the_trigger(
     source: SourceSubtask,
 ) -> None:

@@ -11,6 +11,7 @@ from cutwater.rows import batch_of
 from cutwater.state.memory import Memory
 from cutwater.testing.clock import ManualClock
 from tests.unit.operators.collecting import Collected, opened
+from tests.unit.operators.test_window_steps import Rows
 
 A_CALL = 0.01
 CALLS_A_STEP = 2
@@ -61,18 +62,7 @@ def _told(rows: Any, ctx: Any) -> Any:
     return [(ctx.key,)]
 
 
-class SlowResult(cw.AggregateFunction):
-    accumulator_type = result_type = "long"
-
-    def create(self) -> int:
-        return 0
-
-    def add(self, accumulator: int, row: Any) -> int:
-        return accumulator + 1
-
-    def merge(self, a: int, b: int) -> int:
-        return a + b
-
+class SlowResult(Rows):
     def result(self, accumulator: int) -> int:
         clock.advance(A_CALL)
         return accumulator
