@@ -118,7 +118,8 @@ def check_receivers_run(
 
 
 def _stored_edges(checkpoint: CompletedCheckpoint, edges: Sequence[EdgeShape]) -> Iterator[_StoredEdge]:
-    """Two edges between the same ends, as of ``s.union(s.rebalance())``, are told apart by their order."""
+    """Those on which rows came. Two edges between the same ends, as of ``s.union(s.rebalance())``, are told apart by their
+    order."""
     ways: dict[EdgeName, list[EdgeShape]] = {}
     for shape in edges:
         ways.setdefault(shape.edge.name, []).append(shape)
@@ -128,7 +129,9 @@ def _stored_edges(checkpoint: CompletedCheckpoint, edges: Sequence[EdgeShape]) -
         if rows is None:
             continue
         names = [edge.name for edge in rows.edges]
-        for stored, edge in enumerate(rows.edges):
+        for stored, (edge, count) in enumerate(zip(rows.edges, rows.rows, strict=True)):
+            if not count:
+                continue
             alike, before = ways.get(edge.name, []), names[:stored].count(edge.name)
             yield _StoredEdge(
                 edge,

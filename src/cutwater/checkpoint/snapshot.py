@@ -44,6 +44,8 @@ class StoredInFlight:
     """Rows that an unaligned cut overtook on their way to a subtask. They refer to ``edges`` by number."""
 
     edges: tuple[InFlightEdge, ...]
+    rows: tuple[int, ...]
+    """How many came on each of them."""
     table: StoredTable
 
 
@@ -78,7 +80,9 @@ def in_flight_from_json(value: Json) -> StoredInFlight:
         InFlightEdge(EdgeName(**each["name"]), each["schema"], each["exchange"], tuple(each["key"]))
         for each in value["edges"]
     )
-    return StoredInFlight(edges, stored_table_from_json(value["table"]))
+    table = stored_table_from_json(value["table"])
+    # Where they were not counted, any edge may have had some.
+    return StoredInFlight(edges, tuple(value.get("rows", [table.rows] * len(edges))), table)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,9 @@ class RecordedTable:
     def schema(self) -> pa.Schema:
         return _SCHEMA
 
+    def count_of(self, edge: int) -> int:
+        return sum(self.lanes[row.channel].edge == edge for row in self.rows)
+
     def batches(self) -> Iterator[pa.RecordBatch]:
         gathered: list[Row] = []
         size = 0

@@ -189,7 +189,8 @@ class Snapshotting:
         seconds = waiting.seconds + self._clock.monotonic() - began
         cut = replace(waiting.cut, times=replace(waiting.cut.times, alignment=alignment))
         ready = replace(waiting, cut=cut, attachments=(*waiting.attachments, *attachments), seconds=seconds)
-        self._acknowledge(ready, StoredInFlight(edges, table) if table.rows else None)
+        counts = tuple(map(rows.count_of, range(len(edges))))
+        self._acknowledge(ready, StoredInFlight(edges, counts, table) if table.rows else None)
 
     def forget(self, checkpoint: CheckpointId) -> None:
         """Given up: no rows follow."""

@@ -109,7 +109,7 @@ def test_a_checkpoint_of_the_format_before_has_nothing_in_flight() -> None:
 def test_rows_in_flight_are_part_of_the_checkpoint_and_move_with_it() -> None:
     rows = StoredFile("job/chk-7/v+0+a1+v+in-flight.arrow", 50, "ef" * 32)
     edge = InFlightEdge(EdgeName("src", None, "v", 0), "k: int64", "key group", ("k",))
-    in_flight = StoredInFlight((edge,), StoredTable("in-flight", (rows,), 2, 0, -1))
+    in_flight = StoredInFlight((edge,), (2,), StoredTable("in-flight", (rows,), 2, 0, -1))
     checkpoint = completed(7, snapshots=(replace(SNAPSHOTS[0], in_flight=in_flight),))
     assert decode_metadata("m", encode_metadata(checkpoint)) == checkpoint
     assert checkpoint.size == 150

@@ -1,6 +1,7 @@
 """Where overtaken rows go on a restore (rules 36, 37)."""
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from cutwater.checkpoint.in_flight import (
     plan_in_flight,
     rows_without_way,
 )
-from cutwater.checkpoint.snapshot import EdgeName, InFlightEdge, StoredInFlight, SubtaskSnapshot
+from cutwater.checkpoint.snapshot import EdgeName, InFlightEdge, StoredInFlight, SubtaskSnapshot, in_flight_from_json
 from cutwater.errors import RestoreError
 from cutwater.graph.logical import Exchange
 from cutwater.state.stored import StoredFile, StoredTable
@@ -30,9 +31,12 @@ def by(exchange: Exchange, *key: str) -> InFlightEdge:
     return replace(EDGE, exchange=exchange.value, key=key)
 
 
-def checkpoint(receivers: int, *edges: InFlightEdge) -> CompletedCheckpoint:
+def checkpoint(receivers: int, *edges: InFlightEdge, rows: Sequence[int] = ()) -> CompletedCheckpoint:
+    """``rows``: how many came on each edge. Else one on each."""
+    edges = edges or (EDGE,)
+    counts = tuple(rows or [1] * len(edges))
     snapshots = tuple(
-        SubtaskSnapshot("v", index, False, (), StoredInFlight(edges or (EDGE,), table(index)))
+        SubtaskSnapshot("v", index, False, (), StoredInFlight(edges, counts, table(index)))
         for index in range(receivers)
     )
     owner = (StateOwner("x", "x"),)
@@ -94,6 +98,25 @@ def test_rows_without_a_way_into_the_program_are_refused_or_dropped_on_purpose()
     assert plan_in_flight(checkpoint(2), edges, GROUPS, allow_non_restored_state=True) == {}
     assert rows_without_way(checkpoint(2), edges) == ["src -> v"]
     assert rows_without_way(checkpoint(2), [shape(EDGE, 3)]) == []
+
+
+def test_a_way_on_which_nothing_was_may_go_or_change() -> None:
+    gone, other_schema = (replace(EDGE, name=replace(EDGE.name, source=source)) for source in ("gone", "narrow"))
+    stored = checkpoint(2, gone, EDGE, other_schema, rows=(0, 3, 0))
+    edges = [shape(EDGE, 2), shape(replace(other_schema, schema="k: string"), 2, number=5)]
+    plan = plan_in_flight(stored, edges, GROUPS, allow_non_restored_state=False)
+    assert {subtask.index: parts for subtask, parts in plan.items()} == {
+        index: [InFlightRestore(table(index), 1, 4, same_senders=True, narrowed=False)] for index in range(2)
+    }
+    assert rows_without_way(stored, edges) == []
+
+
+def test_where_rows_were_not_counted_any_way_may_have_had_some() -> None:
+    stored = StoredInFlight((EDGE, EDGE), (3, 1), table(0))
+    value = asdict(stored)
+    assert in_flight_from_json(value) == stored
+    del value["rows"]
+    assert in_flight_from_json(value).rows == (1, 1)
 
 
 def test_two_edges_between_the_same_ends_are_told_apart_by_their_order() -> None:

@@ -39,7 +39,7 @@ def jammed_at_its_end(definition: JobDefinition) -> CompletedCheckpoint:
     edges = tuple(each.edge for each in definition.edge_shapes() if each.vertex == RUNNING.vertex)
     snapshots = tuple(
         SubtaskSnapshot(subtask.vertex, subtask.index, subtask != RUNNING, (),
-                        StoredInFlight(edges, rows) if subtask == RUNNING else None)
+                        StoredInFlight(edges, (1,) * len(edges), rows) if subtask == RUNNING else None)
         for subtask in definition.plan.subtasks
     )  # fmt: skip
     return replace(completed(1, snapshots=snapshots), graph=definition.shapes())

@@ -104,8 +104,8 @@ def line_up_with_a_row(
     channel = ChannelId(0)
     rows = Rows([Row(0, channel, RowKind.DATA, 0, 0, pa.py_buffer(b"overtaken"))])
     store = snapshotting.line_up(replace(cut(number, OneRow()), rows_follow=True))
-    table = RecordedTable(rows, {channel: Lane(0, 0)})
-    store_rows = snapshotting.line_up_rows(CheckpointId(number), table, (EDGE,), Alignment())
+    table = RecordedTable(rows, {channel: Lane(1, 0)})
+    store_rows = snapshotting.line_up_rows(CheckpointId(number), table, (EDGE, EDGE), Alignment())
     return store, store_rows, weakref.ref(rows)
 
 
@@ -124,6 +124,7 @@ def test_rows_that_a_cut_given_up_in_line_overtook_are_let_go_at_once_and_never_
     assert isinstance(acknowledged, Acknowledge)
     assert acknowledged.checkpoint == 2
     assert acknowledged.snapshot["in_flight"]["table"]["rows"] == 1
+    assert acknowledged.snapshot["in_flight"]["rows"] == (0, 1)
     assert lines[1][2]() is None
 
 
