@@ -1,35 +1,27 @@
 """The threads beside a subtask's loop: one stores snapshots, one commits output."""
 
-import os
 import queue
-import sys
 import threading
+import time
 from collections.abc import Callable
-from contextlib import suppress
 
 from cutwater.errors import ControlError
 
 STOP_SECONDS = 2.0
 """How long a failed subtask waits for these threads before it closes what they may be using."""
 
-STEPS_BACK = 8
-"""By so much a thread is nicer than others that go before it: it gets a sixth of what they do of a processor that they want."""
-
 
 class _Worker(threading.Thread):
-    """Runs callables one after the other. ``steps_back``: others that want the processor go before it."""
+    """Runs callables one after the other."""
 
-    def __init__(self, name: str, failed: Callable[[BaseException], None], *, steps_back: bool = False) -> None:
+    def __init__(self, name: str, failed: Callable[[BaseException], None]) -> None:
         super().__init__(name=name, daemon=True)
-        self._steps_back = steps_back
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._failed = failed
         self._stopped = False
         self.start()
 
     def run(self) -> None:
-        if self._steps_back:
-            _step_back()
         while (work := self._queue.get()) is not None and not self._stopped:
             try:
                 work()
@@ -50,26 +42,14 @@ class _Worker(threading.Thread):
         self.join(seconds)
 
 
-def _step_back() -> None:
-    """Of this thread; where the system does not let it, it stays where it is."""
-    if sys.platform == "linux":  # elsewhere only whole processes have a priority
-        with suppress(OSError):
-            thread = threading.get_native_id()
-            os.setpriority(os.PRIO_PROCESS, thread, min(19, os.getpriority(os.PRIO_PROCESS, thread) + STEPS_BACK))
-
-
 class BackgroundThreads:
     """The subtask's Background: a snapshot thread and a commit thread."""
 
-    def __init__(self, may_commit: Callable[[], bool], *, barriers_first: bool = False) -> None:
-        """``may_commit``: whether this process still has the right to touch the outside world.
-
-        ``barriers_first``: storing steps back. Unaligned, many subtasks cut at once, and those whose barriers have come would
-        take the processors from the others, whose barriers are still on their way.
-        """
+    def __init__(self, may_commit: Callable[[], bool]) -> None:
+        """``may_commit``: whether this process still has the right to touch the outside world."""
         self._may_commit = may_commit
         self._failed: Callable[[BaseException], None] = lambda error: None
-        self._snapshots = _Worker("cutwater-snapshot", self._report, steps_back=barriers_first)
+        self._snapshots = _Worker("cutwater-snapshot", self._report)
         self._commits = _Worker("cutwater-commit", self._report)
 
     def _report(self, error: BaseException) -> None:
@@ -78,7 +58,9 @@ class BackgroundThreads:
     def report_to(self, failed: Callable[[BaseException], None]) -> None:
         self._failed = failed
 
-    def snapshot(self, work: Callable[[], None]) -> None:
+    def snapshot(self, work: Callable[[], None], pause: float = 0.0) -> None:
+        if pause:
+            self._snapshots.submit(lambda: time.sleep(pause))
         self._snapshots.submit(work)
 
     def commit(self, work: Callable[[], None]) -> None:

@@ -103,9 +103,7 @@ class SubtaskTask:
             self._on_message,
             lease=f"{blueprint.lease_seconds}s",
         )
-        checkpointing = blueprint.definition.checkpointing
-        overtakes = checkpointing is not None and checkpointing.unaligned
-        threads = BackgroundThreads(client.holds_lease, barriers_first=overtakes)
+        threads = BackgroundThreads(client.holds_lease)
         try:
             client.send(Hello(socket.gethostname(), os.getpid(), psutil.Process().create_time()))
             subtask = self._make_subtask(client.send, threads)

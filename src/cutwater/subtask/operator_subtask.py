@@ -28,6 +28,8 @@ from cutwater.subtask.subtask import Steps, Subtask
 SMALL_ROWS_BYTES = 256 * KIB
 STAND_STILL_SECONDS = 0.3
 """At most: behind an unaligned cut the reader needs the interpreter more than the loop does (rule 14)."""
+OTHERS_SECONDS = 0.03
+"""At most so long storing waits for the barriers of others."""
 
 
 class OperatorSubtask(Subtask):
@@ -105,26 +107,28 @@ class OperatorSubtask(Subtask):
             )
             yield from replay.rows(rows.batches(), own, setup.max_parallelism)
 
-    def _store_soon(self, cut: FrozenCut) -> None:
+    def _store_soon(self, cut: FrozenCut, pause: float = 0.0) -> None:
         """Overtaking, its barriers come first: until they are there, the reader needs the interpreter (rule 14)."""
         if cut.rows_follow:
             self._unstored = cut
         else:
-            super()._store_soon(cut)
+            super()._store_soon(cut, pause)
 
-    def _store_now(self) -> None:
+    def _store_now(self, pause: float = 0.0) -> None:
         """Called by the loop and, with what the barriers bring, by others: whoever comes first."""
         with self.mailbox.changed:
             cut, self._unstored = self._unstored, None
             if cut is not None:
-                super()._store_soon(cut)
+                super()._store_soon(cut, pause)
 
     def _forget_rows(self, checkpoint: CheckpointId) -> None:
         self._store_now()
         self._background.snapshot(lambda: self._snapshotting.forget(checkpoint))
 
     def _store_rows(self, recording: Recording) -> None:
-        self._store_now()
+        """All subtasks cut at once, and barriers are still on their way to others: it waits about as long again, so that it
+        does not take the processors from them."""
+        self._store_now(pause=min(recording.alignment.seconds, OTHERS_SECONDS))
         table = RecordedTable(recording.rows, self._lanes)
         self._background.snapshot(
             self._snapshotting.line_up_rows(recording.checkpoint, table, self._edges, recording.alignment)

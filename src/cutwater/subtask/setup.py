@@ -100,6 +100,7 @@ class TableWriter(Protocol):
 class Background(Protocol):
     """Two threads beside the loop (in simulation: two queues that the scheduler serves). Each keeps its order."""
 
-    def snapshot(self, work: Callable[[], None]) -> None: ...
+    def snapshot(self, work: Callable[[], None], pause: float = 0.0) -> None:
+        """``pause``: others may have the processor for so many seconds before it begins."""
 
     def commit(self, work: Callable[[], None]) -> None: ...

@@ -258,8 +258,8 @@ class Subtask(HearsDriver):
             yield Emit(tuple(barrier), urgent=True)
         yield from self._after_cut(mark)
 
-    def _store_soon(self, cut: FrozenCut) -> None:
-        self._background.snapshot(self._snapshotting.line_up(cut))
+    def _store_soon(self, cut: FrozenCut, pause: float = 0.0) -> None:
+        self._background.snapshot(self._snapshotting.line_up(cut), pause)
 
     def _end(self, *, drain: bool) -> Iterator[Step]:
         """All input was processed: pass END on, once; live on, acknowledge, and wait for Finish (rule 20)."""

@@ -36,7 +36,7 @@ class BackgroundQueues:
         self.snapshots = WorkQueue()
         self.commits = WorkQueue()
 
-    def snapshot(self, work: Callable[[], None]) -> None:
+    def snapshot(self, work: Callable[[], None], pause: float = 0.0) -> None:
         self.snapshots.submit(work)
 
     def commit(self, work: Callable[[], None]) -> None:

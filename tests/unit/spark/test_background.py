@@ -1,9 +1,7 @@
 """The threads beside the loop."""
 
-import os
 import threading
-
-import pytest
+import time
 
 from cutwater.errors import ControlError
 from cutwater.spark.background import BackgroundThreads
@@ -29,33 +27,15 @@ def test_a_process_that_lost_its_lease_commits_nothing_more() -> None:
     assert [type(failure) for failure in failures] == [ControlError]
 
 
-def test_storing_steps_back_where_barriers_go_first_and_committing_does_not() -> None:
-    nice: dict[str, int] = {}
-
-    def note(who: str) -> None:
-        nice[who] = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-
-    for barriers_first in (False, True):
-        threads = BackgroundThreads(lambda: True, barriers_first=barriers_first)
-        threads.snapshot(lambda: note(f"storing, {barriers_first}"))  # noqa: B023
-        threads.commit(lambda: note(f"committing, {barriers_first}"))  # noqa: B023
-        threads.finish()
-    note("the loop")
-    steps_back = nice.pop("storing, True")
-    assert steps_back > nice["the loop"]
-    assert set(nice.values()) == {nice["the loop"]}
-
-
-def test_a_process_that_may_not_change_priorities_stores_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: int) -> None:
-        raise PermissionError("not for you")
-
-    monkeypatch.setattr(os, "setpriority", refuse)
-    stored: list[str] = []
-    threads = BackgroundThreads(lambda: True, barriers_first=True)
-    threads.snapshot(lambda: stored.append("one"))
+def test_storing_that_pauses_keeps_its_turn() -> None:
+    done: list[str] = []
+    threads = BackgroundThreads(lambda: True)
+    began = time.monotonic()
+    threads.snapshot(lambda: done.append("state"), pause=0.02)
+    threads.snapshot(lambda: done.append("rows"))
     threads.finish()
-    assert stored == ["one"]
+    assert done == ["state", "rows"]
+    assert time.monotonic() - began >= 0.02
 
 
 def test_where_a_busy_thread_is_can_be_told() -> None:
