@@ -97,6 +97,13 @@ class Taken:
     sink_ms_per_record: float = 0.0
     """What a record really took, on a machine that others use too."""
 
+    def __add__(self, other: "Taken") -> "Taken":
+        return replace(
+            self,
+            checkpoints=self.checkpoints + other.checkpoints,
+            inbox_bytes=self.inbox_bytes + other.inbox_bytes,
+        )
+
     @property
     def barriers_ms(self) -> float:
         return statistics.median(map(barriers_ms, self.checkpoints))
@@ -204,11 +211,11 @@ def most_at_last(bytes_held: list[int]) -> int:
 
 
 def depth_figures(wanted: argparse.Namespace, shape: Shape) -> dict[str, float]:
-    """Five steps and two, with as many bytes on their way."""
-    taken = {}
-    for steps, conf in ((5, {}), (2, wider_pipes(5 / 2))):
+    """Five steps and two, with as many bytes on their way; in turns, as the machine is not always the same."""
+    taken = {5: Taken([], []), 2: Taken([], [])}
+    for steps, conf in ((5, {}), (2, wider_pipes(5 / 2))) * 2:
         with session(SLOTS, **conf) as spark:
-            taken[steps] = run(spark, replace(shape, steps=steps), "unaligned", wanted.count, wanted.pause)
+            taken[steps] += run(spark, replace(shape, steps=steps), "unaligned", wanted.count, wanted.pause)
     deep, shallow = taken[5], taken[2]
     if shallow.in_flight_bytes > MOST_UNEQUAL * deep.in_flight_bytes:
         raise RuntimeError(

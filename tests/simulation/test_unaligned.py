@@ -215,11 +215,11 @@ def test_the_state_of_a_cut_that_overtakes_is_stored_behind_its_barriers(monkeyp
         begun.add((id(self), mark.checkpoint))
         take(self, mark, rest)
 
-    def handed_over(self: Any, cut: Any) -> None:
+    def handed_over(self: Any, cut: Any, pause: float = 0.0) -> None:
         if cut.rows_follow:
             assert (id(self), cut.checkpoint) in begun
             still_waited.append(self.intake.recording == cut.checkpoint)
-        hand_over(self, cut)
+        hand_over(self, cut, pause)
 
     monkeypatch.setattr(OperatorSubtask, "_taken", taken)
     monkeypatch.setattr(Subtask, "_store_soon", handed_over)
