@@ -1,7 +1,8 @@
 """State tables as files: written beside the running loop, read back by whoever owns their key groups.
 
 A file of rows is Arrow IPC streams one behind the other, uncompressed, so that a local one is memory-mapped. The first has
-the schema of the table and no rows; the others have the rows, their integers as narrow as they are.
+the schema of the table and no rows; the others have the rows, their integers as narrow as they are. Each section begins with a
+stream of its own.
 """
 
 import os
@@ -15,8 +16,9 @@ import pyarrow as pa
 from cutwater.checkpoint.changed_rows import StoredRows, newest_rows
 from cutwater.checkpoint.checksum import checksum_of
 from cutwater.checkpoint.narrow_columns import narrowed, widened
+from cutwater.checkpoint.sections import NO_GROUPS, WrittenSections, groups_of_rows, sections_for
 from cutwater.checkpoint.storage import CheckpointStorage
-from cutwater.checkpoint.verification import missing_file, wrong_checksum
+from cutwater.checkpoint.verification import missing_file, wrong_checksum, wrong_section
 from cutwater.checkpoint.written_file import WrittenFile
 from cutwater.errors import DamagedCheckpoint
 from cutwater.flow.arrow import Array
@@ -25,14 +27,13 @@ from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state.changes import header_of, true_groups
 from cutwater.state.frozen import KEY_GROUP_COLUMN, TableRows
 from cutwater.state.local_folder import LocalFolder, folder_of_this_user
-from cutwater.state.stored import Form, StoredFile, StoredTable
+from cutwater.state.stored import Form, Section, StoredFile, StoredTable
 
 Json = Any
 
 FETCHED_FOLDER = "cutwater-restored"
 """Below the folder for temporary files: databases that rows are read from."""
 
-_NO_GROUP = 1 << 31
 _BUFFER_BYTES = 1 << 20
 """Written and hashed at once: each call waits for the interpreter, which the loop wants for itself."""
 _BATCH_BYTES = 1 << 20
@@ -42,41 +43,48 @@ _BATCH_BYTES = 1 << 20
 def write_rows(file: WrittenFile, table: TableRows) -> StoredTable:
     """Stream the rows of a table to a new file."""
     sink = pa.BufferedOutputStream(pa.PythonFile(file, mode="w"), _BUFFER_BYTES)
+    sections = WrittenSections(file)
     try:
-        rows, first, last = _write_streams(sink, table)
+        rows = _write_streams(sink, table, sections)
     except BaseException:
         # Else Arrow would close it some time later, and tell standard error what went wrong then.
         with suppress(Exception):
             sink.close()
         raise
-    return StoredTable(table.name, (file.stored(),), rows, first, last)
+    stored, groups = sections.stored()
+    return StoredTable(table.name, (stored,), rows, groups.first, groups.last)
 
 
-def _write_streams(sink: pa.NativeFile, table: TableRows) -> tuple[int, int, int]:
-    """How many rows there are, and their first and last key group."""
-    rows, first, last = 0, _NO_GROUP, -1
+def _write_streams(sink: pa.NativeFile, table: TableRows, sections: WrittenSections) -> int:
+    """How many rows there are."""
+    rows = 0
     column = table.schema.get_field_index(KEY_GROUP_COLUMN)
     writer = pa.ipc.new_stream(sink, table.schema)
     schema = None
     for batch in map(narrowed, gathered(table.batches(), _BATCH_BYTES)):
-        if batch.schema != schema:
+        groups = NO_GROUPS if column < 0 else groups_of_rows(batch.column(column).to_numpy(zero_copy_only=False))
+        is_new_section = sections.ends_before(groups)
+        if is_new_section or batch.schema != schema:
             writer.close()
+            if is_new_section:
+                sink.flush()
+                sections.end()
             schema = batch.schema
             writer = pa.ipc.new_stream(sink, schema)
         writer.write_batch(batch)
+        sections.add(groups)
         rows += batch.num_rows
-        if column >= 0:
-            groups = true_groups(batch.column(column).to_numpy(zero_copy_only=False))
-            first, last = min(first, int(groups.min())), max(last, int(groups.max()))
     writer.close()
     sink.flush()
-    return (rows, first, last) if last >= first else (rows, 0, -1)  # the empty range says: no key groups
+    sections.end()
+    return rows
 
 
 class RestoredTables:
     """What one operator of one subtask restores; fulfils ``RestoredOperator`` of the operators and ``StoredState``.
 
-    ``storage`` is None where state comes as ``attachments``. A file is verified before its first row is handed out.
+    ``storage`` is None where state comes as ``attachments``. A file, or what is read of it, is verified before its first row is
+    handed out.
     """
 
     def __init__(
@@ -120,7 +128,7 @@ class RestoredTables:
     def _rows(self, part: StoredTable) -> Iterator[pa.RecordBatch]:
         match part.form:
             case Form.ROWS | Form.CHANGES:
-                yield from newest_rows([self._own_rows(self._content(file)) for file in part.files])
+                yield from newest_rows([self._own_rows(self._own_parts(file)) for file in part.files])
             case Form.ROCKSDB:
                 yield from self._rows_in_rocksdb(part)
 
@@ -136,14 +144,25 @@ class RestoredTables:
                 self.fetch(file, os.path.join(folder.path, file.name))
         yield from stored_rows(self._databases[names].path, part, self._key_groups)
 
-    def _own_rows(self, content: pa.Buffer) -> StoredRows:
-        with pa.ipc.open_stream(pa.BufferReader(content)) as stream:
+    def _own_rows(self, parts: Sequence[pa.Buffer]) -> StoredRows:
+        with pa.ipc.open_stream(pa.BufferReader(parts[0])) as stream:
             schema = stream.schema
         return StoredRows(
             header_of(schema),
             schema.remove_metadata(),
-            lambda: _own_rows(content, None if self._whole else self._key_groups),
+            lambda: _own_rows(parts, None if self._whole else self._key_groups),
         )
+
+    def _own_parts(self, file: StoredFile) -> Sequence[pa.Buffer]:
+        """Of a file of rows, what may hold rows for this subtask. The first part begins with the schema."""
+        wanted = file.sections if self._whole else sections_for(file, self._key_groups)
+        if self._storage is None or len(wanted) == len(file.sections):
+            return (self._content(file),)
+        parts = _sections_from_storage(self._storage, file, wanted)
+        for section, part in zip(wanted, parts, strict=True):
+            if (found := checksum_of(memoryview(part))) != section.checksum:
+                raise wrong_section(self._storage.url, file, section, found)
+        return parts
 
     def _content(self, file: StoredFile) -> pa.Buffer:
         place = "the attachments" if self._storage is None else self._storage.url
@@ -174,18 +193,33 @@ def _from_storage(storage: CheckpointStorage, file: StoredFile) -> pa.Buffer:
         raise missing_file(storage, file) from None
 
 
-def _own_rows(content: pa.Buffer, key_groups: KeyGroupRange | None) -> Iterator[pa.RecordBatch]:
-    source = pa.BufferReader(content)
-    with pa.ipc.open_stream(source) as stream:
+def _sections_from_storage(
+    storage: CheckpointStorage, file: StoredFile, wanted: Sequence[Section]
+) -> Sequence[pa.Buffer]:
+    if storage.local_path(file.file) is not None:
+        # Only what is looked at is read. A file that is shorter now gives less, or nothing.
+        content = memoryview(_from_storage(storage, file))
+        return [pa.py_buffer(content[each.offset : each.offset + each.size]) for each in wanted]
+    try:
+        return [pa.py_buffer(storage.read(file.file, each.offset, each.size)) for each in wanted]
+    except FileNotFoundError:
+        raise missing_file(storage, file) from None
+
+
+def _own_rows(parts: Sequence[pa.Buffer], key_groups: KeyGroupRange | None) -> Iterator[pa.RecordBatch]:
+    first, *others = map(pa.BufferReader, parts)
+    with pa.ipc.open_stream(first) as stream:
         schema = stream.schema.remove_metadata()
         stream.read_all()  # nothing: it ends where the next one begins
     column = schema.get_field_index(KEY_GROUP_COLUMN)
-    while source.tell() < content.size:
-        with pa.ipc.open_stream(source) as stream:
-            for batch in stream:
-                own = batch if column < 0 or key_groups is None else _of_groups(batch, batch.column(column), key_groups)
-                if own.num_rows:
-                    yield widened(own, schema)
+    wanted = None if column < 0 else key_groups
+    for source in (first, *others):
+        while source.tell() < source.size():
+            with pa.ipc.open_stream(source) as stream:
+                for batch in stream:
+                    own = batch if wanted is None else _of_groups(batch, batch.column(column), wanted)
+                    if own.num_rows:
+                        yield widened(own, schema)
 
 
 def _of_groups(batch: pa.RecordBatch, column: Array, wanted: KeyGroupRange) -> pa.RecordBatch:

@@ -7,7 +7,7 @@ from cutwater.checkpoint.layout import METADATA_FILE, metadata_file
 from cutwater.checkpoint.storage import CheckpointStorage
 from cutwater.checkpoint.storage_url import folder_of
 from cutwater.errors import DamagedCheckpoint, RestoreError
-from cutwater.state.stored import StoredFile
+from cutwater.state.stored import Section, StoredFile
 
 _READ_AT_ONCE = 8 << 20
 
@@ -43,6 +43,13 @@ def missing_file(storage: CheckpointStorage, file: StoredFile) -> DamagedCheckpo
 def wrong_checksum(place: str, file: StoredFile, found: str) -> DamagedCheckpoint:
     return DamagedCheckpoint(
         f"{file.file} in {place} is damaged: it has checksum {found}, written was {file.checksum}."
+    )
+
+
+def wrong_section(place: str, file: StoredFile, section: Section, found: str) -> DamagedCheckpoint:
+    return DamagedCheckpoint(
+        f"{file.file} in {place} is damaged: its {section.size} bytes from {section.offset} on have checksum {found}, "
+        f"written was {section.checksum}."
     )
 
 

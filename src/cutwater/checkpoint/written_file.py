@@ -5,7 +5,7 @@ from typing import IO, Any
 
 from cutwater.checkpoint.checksum import new_checksum
 from cutwater.state.frozen import too_large
-from cutwater.state.stored import StoredFile
+from cutwater.state.stored import Section, StoredFile
 
 
 class WrittenFile(io.RawIOBase):
@@ -27,6 +27,8 @@ class WrittenFile(io.RawIOBase):
         self._local = local
         self._digest = new_checksum()
         self._size = 0
+        self._section_begin = 0
+        self._section_digest: Any = None
 
     def writable(self) -> bool:
         return True
@@ -37,11 +39,20 @@ class WrittenFile(io.RawIOBase):
         if self._limit is not None and self._size > self._limit:
             raise too_large(self._state, self._limit)
         self._digest.update(view)
+        if self._section_digest is not None:
+            self._section_digest.update(view)
         self._file.write(view)
         return view.nbytes
 
     def tell(self) -> int:
         return self._size
 
-    def stored(self) -> StoredFile:
-        return StoredFile(self._name, self._size, self._digest.hexdigest(), self._shared, self._local)
+    def end_section(self) -> tuple[int, int, str]:
+        """Offset, size and checksum of what was written since the last call. From the first call on all is hashed twice."""
+        begin, digest = self._section_begin, self._section_digest or self._digest
+        self._section_begin, self._section_digest = self._size, new_checksum()
+        return begin, self._size - begin, digest.hexdigest()
+
+    def stored(self, sections: tuple[Section, ...] = ()) -> StoredFile:
+        checksum = self._digest.hexdigest()
+        return StoredFile(self._name, self._size, checksum, self._shared, self._local, sections)

@@ -20,6 +20,17 @@ class Form(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a file of rows, and the first and last key group in it. An empty range says: it has none."""
+
+    offset: int
+    size: int
+    checksum: str
+    first_key_group: int
+    last_key_group: int
+
+
+@dataclass(frozen=True, slots=True)
 class StoredFile:
     """``file`` is its name in the storage. A ``shared`` one may be referenced by later checkpoints of the job."""
 
@@ -29,6 +40,9 @@ class StoredFile:
     shared: bool = False
     name: str = ""
     """What it is called among the files that it is used with, where that matters."""
+    sections: tuple[Section, ...] = ()
+    """Together they are the file. The first begins with the schema, which everybody needs; of the others a subtask reads those
+    that may hold rows of its key groups. Without any the file is read as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +72,13 @@ class StoredTable:
 
 
 def stored_table_from_json(value: Json) -> StoredTable:
-    files = tuple(StoredFile(**each) for each in value["files"])
+    files = tuple(map(_file_from_json, value["files"]))
     return StoredTable(**{**value, "files": files, "form": Form(value["form"])})
+
+
+def _file_from_json(value: Json) -> StoredFile:
+    """Those of earlier versions have no sections."""
+    return StoredFile(**{**value, "sections": tuple(Section(**each) for each in value.get("sections", ()))})
 
 
 class StoredState(Protocol):
