@@ -16,10 +16,7 @@ def partition(batch: pa.RecordBatch, targets: Targets, n: int) -> list[pa.Record
     parts: list[pa.RecordBatch | None] = [None] * n
     if batch.num_rows == 0:
         return parts
-    starts = np.zeros(n + 1, np.int64)
-    order = np.empty(batch.num_rows, np.int32)
-    if not _counting_sort(np.ascontiguousarray(targets, np.int32), starts, order):
-        raise ValueError(f"a target is outside 0..{n - 1}")
+    order, starts = side_by_side(targets, n)
     counts = np.diff(starts)
     filled = np.flatnonzero(counts)
     if len(filled) == 1:
@@ -29,6 +26,16 @@ def partition(batch: pa.RecordBatch, targets: Targets, n: int) -> list[pa.Record
     for target in filled:
         parts[int(target)] = ordered.slice(int(starts[target]), int(counts[target]))
     return parts
+
+
+def side_by_side(targets: Targets, n: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """The rows of each of ``n`` targets, in their order, one target behind the other. Of target i: ``starts[i]`` to
+    ``starts[i + 1]``."""
+    starts = np.zeros(n + 1, np.int64)
+    order = np.empty(len(targets), np.int32)
+    if not _counting_sort(np.ascontiguousarray(targets, np.int32), starts, order):
+        raise ValueError(f"a target is outside 0..{n - 1}")
+    return order, starts
 
 
 def by_number(batch: pa.RecordBatch, numbers: npt.NDArray[np.int64]) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -3,7 +3,7 @@
 What changed since the last time is not in snapshots: behind a restore every open window is told once, for all its keys.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -23,15 +23,13 @@ class ChangedKeys:
 
     def __init__(self, keys: pa.Schema) -> None:
         self._index = KeyIndex(keys)
-        self._width = len(keys)
 
     def add(self, keys: pa.RecordBatch) -> None:
         self._index.locate(keys.columns, keys.num_rows)
 
-    def among(self, keys: Sequence[pa.RecordBatch]) -> list[npt.NDArray[np.bool_]]:
-        """For each of the batches, which of its rows have a key that changed."""
-        known = len(self._index)
-        return [self._index.locate(batch.columns, batch.num_rows).rows < known for batch in keys]
+    def among(self, keys: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Which of its rows have a key that changed."""
+        return self._index.find(keys.columns, keys.num_rows) >= 0
 
 
 class ChangedValues(dict[Any, None]):

@@ -94,8 +94,9 @@ class GridWindows(KeyedStateOperator, Generic[C]):
         """Keep the rows: the slots that got some, and the keys of those."""
 
     @abstractmethod
-    def _tell(self, end: Milliseconds, out: Collector, changed: C | None, *, early: bool = False) -> Iterator[None]:
-        """The window that ends there, in steps; only the keys that ``changed``, if that is given."""
+    def _tell(self, end: Milliseconds, out: Collector, changed: C | None, *, early: bool = False) -> Iterator[bool]:
+        """The window that ends there, in steps; only the keys that ``changed``, if that is given. Behind each step, whether
+        none of them was told yet."""
 
     @abstractmethod
     def _drop(self, slot: int) -> Iterator[None]:
@@ -147,8 +148,7 @@ class GridWindows(KeyedStateOperator, Generic[C]):
             yield from self._tell_until(now - 1, out)
         for end, changed in self._early.take(now):
             if end - 1 > self._ends.reached:
-                self.may_be_cut = False
-                yield from self._tell(end, out, changed, early=True)
+                yield from self._tell_whole(end, out, changed, early=True)
                 self.may_be_cut = True
 
     def end_of_input(self, out: Collector, *, drain: bool) -> None:
@@ -160,14 +160,21 @@ class GridWindows(KeyedStateOperator, Generic[C]):
     def _tell_until(self, time: Milliseconds, out: Collector) -> Iterator[None]:
         self._ends.due_until = time
         for end in self._ends.due(time):
-            # Half of a window: a snapshot could not say which of its keys were told.
-            self.may_be_cut = False
-            yield from self._tell(end, out, None)
+            yield from self._tell_whole(end, out, None)
             yield from self._reach(end - 1)
             self.may_be_cut = True
             yield
         yield from self._reach(time)
         self._ends.due_until = None
+
+    def _tell_whole(
+        self, end: Milliseconds, out: Collector, changed: C | None, *, early: bool = False
+    ) -> Iterator[None]:
+        """Half of a window: a snapshot could not say which of its keys were told. As long as none is, it need not."""
+        for none_told in self._tell(end, out, changed, early=early):
+            self.may_be_cut = none_told
+            yield
+        self.may_be_cut = False
 
     def _reach(self, time: Milliseconds) -> Iterator[None]:
         for slot in self._ends.reach(time, self._slots()):

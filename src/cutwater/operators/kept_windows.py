@@ -118,7 +118,7 @@ class KeptWindows(GridWindows[ChangedValues]):
 
     def _tell(
         self, end: Milliseconds, out: Collector, changed: ChangedValues | None, *, early: bool = False
-    ) -> Iterator[None]:
+    ) -> Iterator[bool]:
         slots = [slot for slot in self._slots_of_window(end) if slot in self._keys_of]
         every = changed if changed is not None else dict.fromkeys(key for slot in slots for key in self._keys_of[slot])
         keys = self._to_tell(every, end)
@@ -132,7 +132,7 @@ class KeptWindows(GridWindows[ChangedValues]):
                 content = reduce(self.content.merged, parts)
                 told.append(Told(key, KeyWindow(end - self._ends.windows.size, end, content)))
             tell(self.content, told, self._schema, out, mark)
-            yield
+            yield False
 
     def _to_tell(self, every: Iterable[Any], end: Milliseconds) -> Iterator[Any]:
         keys = list(every) if self._some_told(end) else []

@@ -17,7 +17,7 @@ from cutwater.flow.watermarks import MAX_WATERMARK, MIN_WATERMARK, Milliseconds
 from cutwater.operators.early_results import ChangedValues, EarlyResults
 from cutwater.operators.keyed_state import KeyedStateOperator, bare_keys_of, key_schema
 from cutwater.operators.operator import Collector, Json, OperatorContext
-from cutwater.operators.soonest import KEYS_AHEAD, soonest_keys
+from cutwater.operators.soonest import KeysAhead
 from cutwater.operators.stored_watermark import restored_due, restored_watermark, stored_watermark
 from cutwater.operators.window_calls import with_own_sides
 from cutwater.operators.window_content import KeyWindow, Told, WindowContent, tell
@@ -228,12 +228,9 @@ class SessionWindows(KeyedStateOperator):
     def _due(self, time: Milliseconds) -> Iterator[list[Told]]:
         """Of each point of the agenda that becomes due, what is to be told. What is done with is dropped before: a cut may come
         when it was told."""
-        ahead = 0
+        ahead = KeysAhead(self.store, self._agenda, time)
         while self._agenda and self._agenda[0][0] <= time:
-            if not ahead:
-                self.store.expect(soonest_keys(self._agenda, time))
-                ahead = KEYS_AHEAD
-            ahead -= 1
+            ahead.before_next()
             self._taken, what, _, key = heappop(self._agenda)
             sessions = [KeyWindow(*each) for each in self._table.get(key) or ()]
             if what == TELL and self._lateness:

@@ -5,9 +5,28 @@ from heapq import heappop, heappush
 from typing import Any
 
 from cutwater.flow.watermarks import Milliseconds
+from cutwater.state.backend import KeyedStateStore
 
 KEYS_AHEAD = 128
 """So many are read at once: few enough that little is read in vain when a step ends sooner."""
+
+
+class KeysAhead:
+    """Lets the state of the keys that ``heap`` gives next, up to ``until``, be read at once."""
+
+    def __init__(self, store: KeyedStateStore, heap: Sequence[tuple[Any, ...]], until: Milliseconds) -> None:
+        self._store = store
+        self._heap = heap
+        self._until = until
+        self._read = 0
+        """For how many of the next ones that was done."""
+
+    def before_next(self) -> None:
+        """Each time before one is taken from the heap."""
+        if not self._read:
+            self._store.expect(soonest_keys(self._heap, self._until))
+            self._read = KEYS_AHEAD
+        self._read -= 1
 
 
 def soonest_keys(heap: Sequence[tuple[Any, ...]], until: Milliseconds, most: int = KEYS_AHEAD) -> list[Any]:

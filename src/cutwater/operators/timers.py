@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from cutwater.flow.watermarks import MAX_WATERMARK, Milliseconds
-from cutwater.operators.soonest import KEYS_AHEAD, soonest_keys
+from cutwater.operators.soonest import KeysAhead
 from cutwater.state.backend import KeyedStateStore
 
 _STORED = pa.list_(pa.int64())
@@ -24,8 +24,6 @@ class TimerQueue:
     def __init__(self, store: KeyedStateStore, kind: str, keys: pa.Schema) -> None:
         """After what is restored was given to ``store``."""
         self._store = store
-        self._ahead = 0
-        """For how many of the next timers the state of their keys was read."""
         self._table = store.rows(self.table_name(kind), keys, _STORED)
         self._set = 0
         self._followers: dict[tuple[Milliseconds, Any], int] = {}
@@ -62,29 +60,26 @@ class TimerQueue:
 
     def due(self, now: Milliseconds) -> Iterator[tuple[Milliseconds, Any]]:
         """Time and key of each timer up to ``now``, removed before it is given; also those set meanwhile."""
-        self._ahead = 0
+        ahead = KeysAhead(self._store, self._heap, now)
         while self._heap and self._heap[0][0] <= now:
-            yield self._removed_first(now)
+            yield self._removed_first(ahead)
 
     def last(self) -> Iterator[tuple[Milliseconds, Any]]:
         """All that are left, when no record comes any more; also those set meanwhile, but not for ever.
 
         A timer that sets the next one each time would never end: after ``MOST_IN_A_ROW`` it is dropped.
         """
-        self._ahead = 0
+        ahead = KeysAhead(self._store, self._heap, MAX_WATERMARK)
         while self._heap:
-            time, key = self._removed_first(MAX_WATERMARK)
+            time, key = self._removed_first(ahead)
             self._row = self._followers.pop((time, key), 0) + 1
             if self._row <= MOST_IN_A_ROW:
                 yield time, key
         self._row = 0
 
-    def _removed_first(self, until: Milliseconds) -> tuple[Milliseconds, Any]:
-        """Others up to ``until`` follow: the state of their keys, the user's too, is read with that of the first."""
-        if not self._ahead:
-            self._store.expect(soonest_keys(self._heap, until))
-            self._ahead = KEYS_AHEAD
-        self._ahead -= 1
+    def _removed_first(self, ahead: KeysAhead) -> tuple[Milliseconds, Any]:
+        """Others follow: the state of their keys, the user's too, is read with that of the first."""
+        ahead.before_next()
         time, _, key = heappop(self._heap)
         place = self._places.pop((time, key))
         times = self._table.own(key, list)

@@ -127,7 +127,7 @@ class WindowAggregate(KeyedStateOperator):
     ) -> Iterator[None]:
         """The window that ends there; with ``changed`` only those keys."""
         for batch in self._table.read(self._windows.panes_of_window(end)):
-            wanted = batch if changed is None else batch.filter(pa.array(changed.among([self._keys_of(batch)])[0]))
+            wanted = batch if changed is None else batch.filter(pa.array(changed.among(self._keys_of(batch))))
             if self._told_before.any_of(end) and not self._ends.lateness:
                 wanted = wanted.filter(pa.array(self._told_before.untold(wanted, end)))
             if wanted.num_rows:

@@ -3,15 +3,15 @@
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cutwater.flow.batches import joined, pieces, taken
 from cutwater.flow.event_time import Times
-from cutwater.flow.partitioning import by_number
+from cutwater.flow.partitioning import by_number, side_by_side
 from cutwater.flow.watermarks import Milliseconds
 from cutwater.operators.early_results import ChangedKeys
 from cutwater.operators.grid_windows import GridWindows
@@ -22,6 +22,8 @@ from cutwater.state.tables import BucketTable
 
 TABLE = "windows"
 ROWS_A_STEP = 4096
+ROWS_READ, BATCHES_READ, BYTES_READ = 32_768, 256, 8 << 20
+"""In one step, whichever comes first: many small batches take long, however few rows they have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class WindowRows(GridWindows[ChangedKeys]):
     def _gather(self, batch: pa.RecordBatch, times: Times) -> Iterator[tuple[int, Any]]:
         for pane, part in by_number(batch, self._ends.windows.panes_of_times(times)):
             self._table.add(pane, part)
-            yield pane, part.select(list(self._keys))
+            yield pane, self._keys_of(part)
 
     def _drop(self, slot: int) -> Iterator[None]:
         self._table.drop(slot)
@@ -72,7 +74,7 @@ class WindowRows(GridWindows[ChangedKeys]):
 
     def _tell(
         self, end: Milliseconds, out: Collector, changed: ChangedKeys | None, *, early: bool = False
-    ) -> Iterator[None]:
+    ) -> Iterator[bool]:
         mark = early if self._every is not None else None
         for part in self._by_key(end, changed):
             if part is not None:
@@ -80,36 +82,34 @@ class WindowRows(GridWindows[ChangedKeys]):
                 if results.num_rows:
                     window = of_window(end - self._ends.windows.size, end, results.num_rows, mark)
                     out.emit(with_window(results, self.where_ends_stand, window, self._schema))
-            yield
+            yield part is None
 
     def _by_key(self, end: Milliseconds, changed: ChangedKeys | None) -> Iterator[KeyedRows | None]:
-        """All rows of the window, in parts of whole keys; None between two steps towards them."""
-        batches = [self._to_tell(batch, end) for batch in self._table.read(self._ends.windows.panes_of_window(end))]
-        batches = [batch for batch in batches if batch.num_rows]
-        if not batches:
-            return
-        keys = [batch.select(list(self._keys)) for batch in batches]
-        if changed is not None:
-            wanted = changed.among(keys)
-            batches = [batch.filter(pa.array(own)) for batch, own in zip(batches, wanted, strict=True)]
-            keys = [batch.select(list(self._keys)) for batch in batches]
+        """All rows of the window, in parts of whole keys. Before the first part, None between two steps towards it."""
         index = KeyIndex(self._key_schema)
-        numbers = []
-        for batch in keys:
-            numbers.append(index.locate(batch.columns, batch.num_rows).rows)
+        batches: list[pa.RecordBatch] = []
+        numbers: list[npt.NDArray[np.int32]] = []
+        for batch in _in_steps(self._table.read(self._ends.windows.panes_of_window(end))):
+            wanted = self._wanted(batch, end, changed)
+            batches.append(wanted)
+            numbers.append(index.locate(self._keys_of(wanted).columns, wanted.num_rows).rows)
             yield None
-        ids = np.concatenate(numbers)
-        order = np.argsort(ids, kind="stable")
-        whole = pa.Table.from_batches(batches)
-        starts = np.flatnonzero(np.diff(ids[order], prepend=-1))
+        if len(index) == 0:
+            return
+        order, edges = side_by_side(np.concatenate(numbers), len(index))
         yield None
-        for begin, stop in _steps(starts, len(ids)):
-            rows = whole.take(order[begin:stop]).combine_chunks().to_batches()[0]
-            own = starts[np.searchsorted(starts, begin) : np.searchsorted(starts, stop)] - begin
-            yield KeyedRows(rows, np.append(own, stop - begin))
+        for some in _divided(edges, ROWS_READ):
+            rows = taken(batches, order[some[0] : some[-1]])
+            for own in _divided(some - some[0], ROWS_A_STEP):
+                yield KeyedRows(rows.slice(own[0], own[-1] - own[0]), own - own[0])
 
-    def _to_tell(self, batch: pa.RecordBatch, end: Milliseconds) -> pa.RecordBatch:
-        return batch.filter(pa.array(self._told_before.untold(batch, end))) if self._some_told(end) else batch
+    def _wanted(self, batch: pa.RecordBatch, end: Milliseconds, changed: ChangedKeys | None) -> pa.RecordBatch:
+        if self._some_told(end):
+            batch = batch.filter(pa.array(self._told_before.untold(batch, end)))
+        return batch if changed is None else batch.filter(pa.array(changed.among(self._keys_of(batch))))
+
+    def _keys_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.select(list(self._keys))
 
     @property
     @abstractmethod
@@ -120,10 +120,25 @@ class WindowRows(GridWindows[ChangedKeys]):
     def _results_of(self, part: KeyedRows, end: Milliseconds, out: Collector) -> pa.RecordBatch: ...
 
 
-def _steps(starts: Times, rows: int) -> Iterator[tuple[int, int]]:
-    """From where to where: whole keys, so many that a step is short, unless one key alone has more rows."""
-    edges = [0]
-    for start in starts.tolist():
-        if start - edges[-1] >= ROWS_A_STEP:
-            edges.append(start)
-    return pairwise([*edges, rows])
+def _in_steps(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows, in so few batches that each is worth a step, and none is more."""
+    waiting: list[pa.RecordBatch] = []
+    rows, size = 0, 0
+    for piece in (piece for batch in batches for piece in pieces(batch, ROWS_READ)):
+        waiting.append(piece)
+        rows += piece.num_rows
+        size += piece.nbytes
+        if rows >= ROWS_READ or len(waiting) >= BATCHES_READ or size >= BYTES_READ:
+            yield joined(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield joined(waiting)
+
+
+def _divided(edges: npt.NDArray[np.int64], rows: int) -> Iterator[npt.NDArray[np.int64]]:
+    """The edges of so many keys at a time that they have ``rows`` rows; one key alone may have more."""
+    first, keys = 0, len(edges) - 1
+    while first < keys:
+        behind = min(int(np.searchsorted(edges, edges[first] + rows)), keys)
+        yield edges[first : behind + 1]
+        first = behind

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from cutwater.flow.batches import detached
+from cutwater.flow.batches import detached, taken
 from cutwater.flow.event_time import Times
 from cutwater.flow.hashing import hash_columns, key_groups
 from cutwater.state.changes import Header, with_header
@@ -50,21 +50,7 @@ class AppendedRows:
 
     def take(self, rows: Times) -> pa.RecordBatch:
         """Those, in this order."""
-        if len(rows) == 0:
-            return no_rows(self._schema)
-        ends = np.cumsum([chunk.num_rows for chunk in self.chunks])
-        which = np.searchsorted(ends, rows, side="right")
-        order = np.argsort(which, kind="stable")
-        parts: list[pa.RecordBatch] = []
-        for chunk in np.unique(which).tolist():
-            own = rows[which == chunk] - (ends[chunk] - self.chunks[chunk].num_rows)
-            parts.append(self.chunks[chunk].take(pa.array(own)))
-        if len(parts) == 1:
-            return parts[0]
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        joined: pa.RecordBatch = pa.concat_batches(parts)  # type: ignore[attr-defined]  # the stubs lack it
-        return joined.take(back)
+        return taken(self.chunks, rows) if len(rows) else no_rows(self._schema)
 
 
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:

@@ -1,6 +1,6 @@
 """The table of the Memory backend for windows of row functions: the rows themselves, by pane."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -30,8 +30,8 @@ class MemoryBuckets(BucketChanges):
     def add(self, bucket: int, rows: pa.RecordBatch) -> None:
         self._of.setdefault(bucket, AppendedRows(self._schema)).append(rows)
 
-    def read(self, buckets: Iterable[int]) -> Sequence[pa.RecordBatch]:
-        return [chunk for bucket in buckets if bucket in self._of for chunk in self._of[bucket].chunks]
+    def read(self, buckets: Iterable[int]) -> Iterator[pa.RecordBatch]:
+        return iter([chunk for bucket in buckets if bucket in self._of for chunk in self._of[bucket].chunks])
 
     def drop(self, bucket: int) -> None:
         self._of.pop(bucket, None)

@@ -1,6 +1,7 @@
 """The table of the RocksDB backend for windows of row functions: batches that are too many for memory, as they came."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -53,13 +54,15 @@ class RocksDBBuckets(TableInParts):
         self.parts.recent.add(bucket, rows)
         self.parts.added(rows.nbytes)
 
-    def read(self, buckets: Iterable[int]) -> Sequence[pa.RecordBatch]:
+    def read(self, buckets: Iterable[int]) -> Iterator[pa.RecordBatch]:
         memories = self.parts.memories()
-        return [
-            batch
+        # Nothing is read yet, but it is settled what will be: what a part has in memory now is not read again when it is stored.
+        rows = [
+            each
             for bucket in buckets
-            for batch in (*self._stored_rows(bucket), *(each for memory in memories for each in memory.read([bucket])))
+            for each in (self._stored_rows(bucket), *(memory.read([bucket]) for memory in memories))
         ]
+        return chain.from_iterable(rows)
 
     def drop(self, bucket: int) -> None:
         self.parts.drop(bucket)
@@ -71,9 +74,9 @@ class RocksDBBuckets(TableInParts):
                 self.add(bucket, part)
 
     def _stored_rows(self, bucket: int) -> Iterator[pa.RecordBatch]:
-        for group in sorted(self.parts.written[0].get(bucket, ())):
-            for _, value in self.parts.stored(self._family.scan(prefix_of(group, bucket))):
-                yield batch_of(value, self._schema)
+        groups = sorted(self.parts.written[0].get(bucket, ()))
+        entries = (entry for group in groups for entry in self._family.scan(prefix_of(group, bucket)))
+        return (batch_of(value, self._schema) for _, value in self.parts.stored(entries))
 
     def _write(self, part: Part[MemoryBuckets]) -> Iterator[None]:
         def put(bucket: int, batch: pa.RecordBatch) -> None:

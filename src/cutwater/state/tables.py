@@ -139,7 +139,9 @@ class BucketTable(Protocol):
     def add(self, bucket: int, rows: pa.RecordBatch) -> None:
         """The batch is kept: nobody changes it."""
 
-    def read(self, buckets: Iterable[int]) -> Sequence[pa.RecordBatch]: ...
+    def read(self, buckets: Iterable[int]) -> Iterator[pa.RecordBatch]:
+        """The rows that are there now. A batch is read when it is asked for: rows may be added and all be frozen meanwhile, but
+        none of ``buckets`` dropped."""
 
     def drop(self, bucket: int) -> None: ...
 

@@ -1,14 +1,22 @@
 """What a watermark makes due may be much: the loop comes by between parts of it."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import cutwater as cw
+from cutwater.flow.ids import CheckpointId
+from cutwater.operators import window_rows
 from cutwater.operators.operator import Operator
 from cutwater.operators.session_windows import SESSIONS_A_STEP
 from cutwater.rows import batch_of
+from cutwater.state import rocksdb_buckets, rocksdb_layout
+from cutwater.state.key_index import KeyIndex
 from cutwater.state.memory import Memory
+from cutwater.state.tables import Touched
 from cutwater.windows import Sessions
 from tests.unit.operators.collecting import Collected, opened
 
@@ -83,3 +91,68 @@ def test_sessions_that_are_told_and_forgotten_by_one_watermark_are_told_in_steps
     assert sum(told) == KEYS
     assert max(told) <= KEYS // 4
     assert kept_rows(operator) == 0
+
+
+class Work:
+    """How many rows and batches something was done with since it was last asked."""
+
+    def __init__(self) -> None:
+        self._rows: list[int] = []
+
+    def note(self, rows: int) -> None:
+        self._rows.append(rows)
+
+    def taken(self) -> tuple[int, int]:
+        rows, self._rows = self._rows, []
+        return sum(rows), len(rows)
+
+
+@pytest.mark.parametrize("cache", [None, "1GB", "40kB", "1kB"])
+def test_many_rows_of_a_window_are_read_in_steps_whatever_is_frozen_meanwhile(
+    cache: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbered, read = Work(), Work()
+
+    class Index(KeyIndex):
+        def locate(self, columns: Sequence[Any], records: int) -> Touched:
+            numbered.note(records)
+            return super().locate(columns, records)
+
+    def read_batch(message: bytes, schema: pa.Schema) -> pa.RecordBatch:
+        batch = rocksdb_layout.batch_of(message, schema)
+        read.note(batch.num_rows)
+        return batch
+
+    monkeypatch.setattr(window_rows, "KeyIndex", Index)
+    monkeypatch.setattr(window_rows, "ROWS_READ", 500)
+    monkeypatch.setattr(window_rows, "BATCHES_READ", 50)
+    monkeypatch.setattr(rocksdb_buckets, "batch_of", read_batch)
+    env = cw.Environment(checkpointing=None)
+    stream = env.read(cw.from_rows([], "k string, ts long, v long"), uid="in").with_timestamps("ts")
+    windowed = stream.key_by("k").window(cw.tumbling("1s")).agg(values=cw.collect_list("v"))
+    backend = Memory() if cache is None else cw.RocksDB(cache=cache, local_directories=[str(tmp_path)])
+    operator, out = opened(windowed, backend), Collected()
+    for start in range(0, KEYS, 1000):
+        rows = [(f"k{n % 300}", 0, n) for n in range(start, start + 1000)]
+        operator.process(batch_of(rows, stream.schema, "test"), 0, out)
+    steps, stored = [], 0
+    for _ in operator.on_watermark(2_000, out):
+        steps.append(numbered.taken()[0])
+        rows_read, batches_read = read.taken()
+        stored += rows_read
+        assert rows_read <= 2 * 500
+        assert batches_read <= 50
+        if operator.may_be_cut and len(steps) % 10 == 1:
+            freeze(operator)
+    assert max(steps) <= 2 * 500
+    assert sum(steps) == KEYS
+    assert (stored > KEYS // 2) is (cache in ("40kB", "1kB")), "from RocksDB"
+    assert {row[0]: row[-1] for row in out.rows()} == {f"k{n}": [*range(n, KEYS, 300)] for n in range(300)}
+    operator.close()
+
+
+def freeze(operator: Operator) -> None:
+    for table in operator.snapshot(CheckpointId(1)).tables:  # type: ignore[union-attr]
+        assert sum(batch.num_rows for batch in table.batches()) == KEYS
+        table.release()
+    operator.checkpoint_ended(CheckpointId(1), completed=False)

@@ -249,6 +249,28 @@ def test_a_part_that_could_not_be_written_is_never_taken_for_written(tmp_path: P
     assert [batch.num_rows for batch in table.read([0])] == [1, 1]
 
 
+@pytest.mark.parametrize("cache", [1, 20_000, 1 << 30])
+def test_buckets_are_read_as_they_were_though_rows_are_added_meanwhile(cache: int, tmp_path: Path) -> None:
+    family = Database("uid", str(tmp_path / "db"), TUNING).family("n")
+    table = RocksDBBuckets("n", KEYS, ["k"], "bucket", 128, family, CacheShare(cache), Gate())
+
+    def add(numbers: range) -> None:
+        for bucket in (0, 1):
+            table.add(bucket, pa.record_batch([pa.array(numbers[bucket::2], pa.int64())], schema=KEYS))
+
+    for start in range(0, 5000, 500):
+        add(range(start, start + 500))
+    reading = table.read([0, 1])
+    add(range(5000, 5500))
+    found: list[int] = []
+    for at, batch in enumerate(reading):
+        found += batch.column(0).to_pylist()
+        if at % 100 == 0:
+            add(range(5000, 5500))
+    assert found == sorted(found, key=lambda number: number % 2), "one bucket behind the other"
+    assert sorted(found) == [*range(5000)]
+
+
 def test_values_of_a_batch_that_are_not_cached_are_read_at_once(tmp_path: Path) -> None:
     family = Database("uid", str(tmp_path / "db"), TUNING).family("n", CountingFamily)
     assert isinstance(family, CountingFamily)

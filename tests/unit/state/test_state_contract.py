@@ -240,7 +240,7 @@ def test_the_keys_of_a_row_may_stand_in_any_order_among_its_columns_but_must_sta
     again = MemoryStore("uid", KeyGroupRange(0, 127), 128)
     table = again.buckets("rows", schema, ["a", "b"], "start")
     again.restore("rows", batches)
-    assert pa.Table.from_batches(table.read([5])).to_pylist() == rows.to_pylist()
+    assert pa.Table.from_batches([*table.read([5])]).to_pylist() == rows.to_pylist()
     for others in (["b", "a"], ["a"], ["v"]):
         other = MemoryStore("uid", KeyGroupRange(0, 127), 128)
         other.buckets("rows", schema, others, "start")
