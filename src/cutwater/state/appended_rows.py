@@ -1,7 +1,7 @@
 """Rows that are added and never changed: a snapshot of them copies nothing."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -47,6 +47,12 @@ class AppendedRows:
             chunks[-1] = pa.concat_batches([chunks[-1], last])  # type: ignore[attr-defined]  # the stubs lack it
         if chunks[-1] is batch:
             chunks[-1] = detached(batch)
+
+    def joined(self, columns: Sequence[str]) -> pa.RecordBatch:
+        """These columns of all rows, of which there are some and few."""
+        parts = [chunk.select(list(columns)) for chunk in self.chunks]
+        joined: pa.RecordBatch = pa.concat_batches(parts)  # type: ignore[attr-defined]  # the stubs lack it
+        return joined
 
     def take(self, rows: Times) -> pa.RecordBatch:
         """Those, in this order."""

@@ -10,6 +10,7 @@ from cutwater.flow.event_time import Times
 from cutwater.flow.partitioning import by_number
 from cutwater.state import chain_kernels
 from cutwater.state.appended_rows import AppendedRows, BucketChanges, no_rows
+from cutwater.state.compared_keys import equal_keys
 from cutwater.state.frozen import KEY_GROUP_COLUMN
 from cutwater.state.key_index import KeyIndex
 from cutwater.state.tables import JoinSide
@@ -18,6 +19,9 @@ FIRST_KEYS = 64
 
 PROMOTED_ROWS = 256
 """A bucket of fewer rows has no index: there may be very many small ones, and an index has its price."""
+
+COMPARED_PAIRS = 1 << 12
+"""For so many asked and held keys it takes less time to compare them all than to make an index."""
 
 BUCKET_BYTES = 2048
 """About what a bucket takes whatever is in it: most of it are the objects around a first, small batch."""
@@ -94,7 +98,7 @@ class MemoryJoin:
 
 
 class _Bucket:
-    """The rows of both sides. Those of a small one are indexed whenever they are asked for, and only for that long."""
+    """The rows of both sides. Those of a small one are compared when they are asked for, or indexed for just that long."""
 
     def __init__(self, sides: Sequence[JoinSide]) -> None:
         self._sides = sides
@@ -113,15 +117,19 @@ class _Bucket:
             self._index = self._indexed(0, 1)
 
     def matches(self, side: int, rows: pa.RecordBatch) -> tuple[Times, pa.RecordBatch]:
-        index = self._index or self._indexed(1 - side)
-        asked, found = index.matches(side, rows)
-        return asked, self.rows[1 - side].take(found)
+        others = self.rows[1 - side]
+        pairs = None
+        if self._index is None and len(rows) * len(others) <= COMPARED_PAIRS:
+            asked_keys = rows.select(list(self._sides[side].keys))
+            pairs = equal_keys(asked_keys, others.joined(self._sides[1 - side].keys))
+        asked, found = pairs or (self._index or self._indexed(1 - side)).matches(side, rows)
+        return asked, others.take(found)
 
     def _indexed(self, *sides: int) -> "_RowsByKey":
         index = _RowsByKey(self._sides)
         for side in sides:
-            for chunk in self.rows[side].chunks:
-                index.add(side, chunk)
+            if len(self.rows[side]):
+                index.add(side, self.rows[side].joined(self._sides[side].keys))
         return index
 
 

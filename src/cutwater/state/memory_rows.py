@@ -11,10 +11,13 @@ import pyarrow as pa
 from cutwater.flow.batches import pieces
 from cutwater.rows import values_of
 from cutwater.state.frozen import FrozenTable
-from cutwater.state.row_layers import GONE, MISSING, Layer, LayeredRows, RowForm, newest_items
+from cutwater.state.parted_dict import Layer, parted_if_large, taken_out
+from cutwater.state.row_layers import GONE, MISSING, LayeredRows, RowForm, newest_items
 from cutwater.state.snapshots import Snapshots
 
 MERGE_STEP = 8192
+LONGEST_STEP = 2 * MERGE_STEP
+"""However large a layer is: more entries would take longer than the loop may stand still."""
 RESTORED_ROWS = 8192
 
 
@@ -64,17 +67,21 @@ class MemoryRowTable(LayeredRows):
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Put rows back as a frozen table gave them."""
-        self._restore_into(self._top, batches)
+        self._top = self._restored(self._top, batches)
 
-    def _restore_into(self, layer: Layer, batches: Iterable[pa.RecordBatch]) -> None:
+    def _restored(self, layer: Layer, batches: Iterable[pa.RecordBatch]) -> Layer:
+        """The layer, or one in its place, with the rows in it."""
         *names, value, _ = self.stored_schema.names
         with _uncollected():
             for piece in (piece for batch in batches for piece in pieces(batch, RESTORED_ROWS)):
                 keys = self._form.keys_of([piece.column(name) for name in names])
                 layer.update(zip(keys, values_of(piece.column(value)), strict=True))
+                layer = parted_if_large(layer)
+        return layer
 
     def tend(self) -> None:
         """Merge layers into the base, oldest first: a part of one that is large, or several that are small."""
+        self._top = parted_if_large(self._top)
         if not self._below or self._snapshots.latest:
             return
         left = MERGE_STEP
@@ -83,21 +90,21 @@ class MemoryRowTable(LayeredRows):
 
     def _merge_step(self) -> int:
         """A bounded part of the oldest layer that is not the base. How many entries."""
-        base = self._below[-1]
+        base = parted_if_large(self._below[-1])
         above = self._below[-2] if len(self._below) > 1 else self._top
         # In proportion to its size, so that a loop that keeps writing to the top layer does not outrun the merge.
-        step = min(len(above), MERGE_STEP + len(above) // 16)
-        for _ in range(step):
-            key, value = above.popitem()
+        step = min(len(above), MERGE_STEP + len(above) // 16, LONGEST_STEP)
+        for key, value in taken_out(above, step):
             if value is GONE:
                 base.pop(key, None)
             else:
                 base[key] = value
-        if not above:
-            if above is self._top:
-                self._top, self._below = base, ()
-            else:
-                self._below = (*self._below[:-2], base)
+        if above:
+            self._below = (*self._below[:-1], base)
+        elif above is self._top:
+            self._top, self._below = base, ()
+        else:
+            self._below = (*self._below[:-2], base)
         return step
 
 

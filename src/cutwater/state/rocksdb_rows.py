@@ -19,10 +19,11 @@ from cutwater.state.rocksdb_cut import Gate, StoreCut
 from cutwater.state.rocksdb_family import Entry, Family
 from cutwater.state.rocksdb_keys import stored_keys
 from cutwater.state.rocksdb_layout import Content, Layout
-from cutwater.state.row_layers import GONE, MISSING, Layer, LayeredRows, RowForm, newest_items
+from cutwater.state.row_layers import GONE, MISSING, LayeredRows, RowForm, newest_items
 from cutwater.state.value_sizes import size_of
 
 Json = Any
+Layer = dict[Any, Any]
 
 WRITE_STEP = 2048
 WRITE_BYTES = 4 << 20
@@ -37,6 +38,9 @@ _ENTRY_BYTES = 80
 
 class RocksDBRowTable(LayeredRows):
     """Implements ``RowTable``."""
+
+    _top: Layer
+    _below: tuple[Layer, ...]
 
     def __init__(
         self,

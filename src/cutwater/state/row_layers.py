@@ -15,6 +15,7 @@ from cutwater.flow.columns import check_key_type, is_bytes
 from cutwater.flow.hashing import hash_arrays, key_groups
 from cutwater.rows import key_values_of
 from cutwater.state.frozen import KEY_GROUP_COLUMN
+from cutwater.state.parted_dict import Layer
 from cutwater.state.value_sizes import size_of
 
 FROZEN_BATCH_ROWS = 4096
@@ -25,8 +26,6 @@ _LOOKED_AT = 16
 MISSING = object()
 GONE = object()
 """In a layer: deleted, whatever the layers below say."""
-
-Layer = dict[Any, Any]
 
 
 class LayeredRows(ABC):
@@ -71,7 +70,7 @@ class LayeredRows(ABC):
             self._top = {}
 
 
-def newest_items(layers: tuple[Layer, ...]) -> Iterator[tuple[Any, Any]]:
+def newest_items(layers: Sequence[Layer]) -> Iterator[tuple[Any, Any]]:
     """Of each key the newest value."""
     for depth, layer in enumerate(layers):
         newer = layers[:depth]

@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from cutwater.state.changes import Header, with_header
 from cutwater.state.frozen import FrozenTable, TableRows
-from cutwater.state.memory_rows import MERGE_STEP, MemoryRowTable
-from cutwater.state.row_layers import FROZEN_BATCH_ROWS, GONE, Layer, RowForm
+from cutwater.state.memory_rows import LONGEST_STEP, MERGE_STEP, MemoryRowTable
+from cutwater.state.parted_dict import Layer, parted_if_large, taken_out
+from cutwater.state.row_layers import FROZEN_BATCH_ROWS, GONE, RowForm
 
 KEPT_CHANGES = 100_000
 """So many are remembered in any case, however few keys there are."""
@@ -38,7 +39,8 @@ class TrackedRowTable(MemoryRowTable):
         """Nobody asks for what changed in them. Those that are not merged yet are not emptied before."""
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
-        self._restore_into(self._base, batches)
+        self._base = self._restored(self._base, batches)
+        self._below = (*self._below[:-1], self._base)
 
     def delete(self, key: Any) -> None:
         if self._base or len(self._below) > 1:
@@ -74,6 +76,7 @@ class TrackedRowTable(MemoryRowTable):
         self._changed = [(seal, layer) for seal, layer in self._changed if seal > before]
 
     def tend(self) -> None:
+        self._top = parted_if_large(self._top)
         if self._snapshots.latest:
             return
         left = MERGE_STEP
@@ -91,7 +94,9 @@ class TrackedRowTable(MemoryRowTable):
             return 0
         if self._merging is None:
             self._merging = iter(above.items())
-        step = MERGE_STEP + len(above) // 16
+        self._base = parted_if_large(self._base)
+        self._below = (*self._below[:-1], self._base)
+        step = min(MERGE_STEP + len(above) // 16, LONGEST_STEP)
         merged = 0
         for key, value in islice(self._merging, step):
             if value is GONE:
@@ -107,9 +112,9 @@ class TrackedRowTable(MemoryRowTable):
     def _empty(self) -> int:
         """In bounded parts: to let go of a large layer at once would take long. How many entries went."""
         layer = self._unneeded[-1]
-        going = 0 if layer is self._base else min(len(layer), MERGE_STEP + len(layer) // 16)
-        for _ in range(going):
-            layer.popitem()
+        going = 0 if layer is self._base else min(len(layer), MERGE_STEP + len(layer) // 16, LONGEST_STEP)
+        for _ in taken_out(layer, going):
+            pass
         if not layer or layer is self._base:
             self._unneeded.pop()
         return going

@@ -10,11 +10,11 @@ import pytest
 
 import cutwater as cw
 from cutwater.flow.key_groups import KeyGroupRange
-from cutwater.state import memory_join
+from cutwater.state import compared_keys, memory_join
 from cutwater.state.backend import KeyedStateStore, StateBackend
 from cutwater.state.cache_share import CacheShare
 from cutwater.state.key_index import KeyIndex
-from cutwater.state.memory_join import BUCKET_BYTES, PROMOTED_ROWS, MemoryJoin
+from cutwater.state.memory_join import BUCKET_BYTES, COMPARED_PAIRS, PROMOTED_ROWS, MemoryJoin
 from cutwater.state.rocksdb_cut import Gate
 from cutwater.state.rocksdb_database import Database, Tuning
 from cutwater.state.rocksdb_join import RocksDBJoin
@@ -79,12 +79,16 @@ def assert_same(table: JoinTable, plain: PlainJoin, sides: tuple[JoinSide, JoinS
 
 
 @pytest.mark.parametrize("sides", [(LEFT, RIGHT), NAMES], ids=["numbers", "texts"])
-@pytest.mark.parametrize("promoted", [0, 20, PROMOTED_ROWS])
+@pytest.mark.parametrize(
+    ("promoted", "compared"), [(0, 0), (20, 30), (PROMOTED_ROWS, 0), (PROMOTED_ROWS, COMPARED_PAIRS)]
+)
 @pytest.mark.parametrize("backend", ["memory", "incremental", "64KB", "1MB"])
 def test_any_rows_find_their_pairs_before_and_after_their_bucket_has_an_index(
-    backend: str, promoted: int, sides: tuple[JoinSide, JoinSide], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    backend: str, promoted: int, compared: int, sides: tuple[JoinSide, JoinSide], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     monkeypatch.setattr(memory_join, "PROMOTED_ROWS", promoted)
+    monkeypatch.setattr(memory_join, "COMPARED_PAIRS", compared)
     setting: dict[str, Any] = {"memory": cw.Memory(), "incremental": cw.Memory(incremental=True)}
     kept = setting.get(backend) or cw.RocksDB(cache=backend, local_directories=[str(tmp_path)])
     store, table = opened(kept, sides)
@@ -114,6 +118,31 @@ def test_any_rows_find_their_pairs_before_and_after_their_bucket_has_an_index(
             other.close()
     assert_same(table, plain, sides, list(range(9)))
     store.close()
+
+
+def test_keys_of_the_same_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compared_keys, "hash_arrays", lambda _, rows: np.zeros(rows, np.uint64))
+    store, table = opened(cw.Memory(), NAMES)
+    plain = PlainJoin()
+    for side, keys in enumerate(([1, 2, 1, 3], [3, 1, 4])):
+        table.add(side, 0, rows_of(NAMES[side], keys, keys))
+        plain.add(side, 0, keys, keys)
+    for keys in ([1, 3], [3], [5], [1]):
+        assert_same(table, plain, NAMES, keys)
+    store.close()
+
+
+def test_few_rows_are_asked_for_without_making_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    monkeypatch.setattr(memory_join, "KeyIndex", lambda keys: made.append(keys) or KeyIndex(keys))
+    join = MemoryJoin(NAMES, "bucket", 128)
+    for key in range(PROMOTED_ROWS):
+        row = rows_of(NAMES[key % 2], [key], [key])
+        join.matches(key % 2, 0, row)
+        join.add(key % 2, 0, row)
+    assert made == []
+    join.add(0, 0, rows_of(NAMES[0], [0], [0]))
+    assert len(made) == 1
 
 
 def test_a_bucket_of_few_rows_takes_few_bytes() -> None:

@@ -14,9 +14,10 @@ from cutwater.checkpoint.layout import JobLayout
 from cutwater.checkpoint.table_writer import TableWriter
 from cutwater.errors import StorageError
 from cutwater.flow.ids import Attempt, SubtaskId
-from cutwater.state import memory_panes, tracked_rows
+from cutwater.state import memory_panes, parted_dict, tracked_rows
 from cutwater.state.expiry import with_expiry, without_expired
 from cutwater.state.memory_increments import MOST_CHANGES, can_grow
+from cutwater.state.parted_dict import MOST_IN_ONE
 from cutwater.state.stored import Form, StoredFile, StoredTable
 from cutwater.state.tables import Column, JoinSide, Merge, Update
 from cutwater.testing.increment_contract import increments_add_up_whatever_completes_and_whenever_that_is_heard
@@ -76,7 +77,9 @@ def test_panes_that_are_kept_as_tables_add_up_like_those_kept_as_rows(
     increments_add_up_whatever_completes_and_whenever_that_is_heard(cw.Memory(incremental=True))
 
 
-def test_rows_are_merged_in_steps_and_stay_known_as_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("most", [MOST_IN_ONE, 150, 20])
+def test_rows_are_merged_in_steps_and_stay_known_as_changed(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parted_dict, "MOST_IN_ONE", most)
     monkeypatch.setattr(tracked_rows, "MERGE_STEP", 3)
     job = Job(opened())
     table = job.store.rows("n", KEYS, pa.int64())

@@ -1,14 +1,19 @@
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cutwater.flow.hashing import hash_arrays, key_groups
+from cutwater.state import memory_rows, parted_dict, tracked_rows
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.memory_rows import MERGE_STEP, MemoryRowTable
+from cutwater.state.parted_dict import PartedDict
+from cutwater.state.tracked_rows import TrackedRowTable
 
 KEYS = pa.schema([("user", pa.string())])
 
@@ -28,15 +33,38 @@ steps = st.lists(
         st.tuples(st.just("append"), keys, st.integers(0, 99)),
         st.tuples(st.just("put"), keys, st.integers(0, 99)),
         st.tuples(st.just("delete"), keys, st.none()),
-        st.tuples(st.sampled_from(["freeze", "release", "tend"]), st.none(), st.none()),
+        st.tuples(st.sampled_from(["freeze", "release", "tend", "restore"]), st.none(), st.none()),
     ),
     max_size=60,
 )
+TABLES = [MemoryRowTable, TrackedRowTable]
 
 
+@pytest.mark.parametrize("kind", TABLES)
 @given(steps)
-def test_frozen_content_is_that_of_the_cut_whatever_is_written_later(script: list[tuple[str, Any, Any]]) -> None:
-    table = table_of(pa.list_(pa.int64()))
+def test_frozen_content_is_that_of_the_cut_whatever_is_written_later(
+    kind: type[MemoryRowTable], script: list[tuple[str, Any, Any]]
+) -> None:
+    _live(kind, script)
+
+
+@pytest.mark.parametrize("kind", TABLES)
+@given(steps, st.integers(0, 4), st.integers(1, 3))
+def test_frozen_content_is_that_of_the_cut_while_layers_are_parted_and_merged_in_steps(
+    kind: type[MemoryRowTable], script: list[tuple[str, Any, Any]], most: int, step: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parted_dict, "MOST_IN_ONE", most)
+        for module in (memory_rows, tracked_rows):
+            patch.setattr(module, "MERGE_STEP", step)
+        _live(kind, script)
+
+
+def _live(kind: type[MemoryRowTable], script: list[tuple[str, Any, Any]]) -> None:
+    def opened() -> MemoryRowTable:
+        return kind("uid", "seen", KEYS, pa.list_(pa.int64()), 128)
+
+    table = opened()
     model: dict[str, list[int]] = {}
     frozen: list[tuple[FrozenTable, dict[str, list[int]]]] = []
     for step, key, number in script:
@@ -62,10 +90,31 @@ def test_frozen_content_is_that_of_the_cut_whatever_is_written_later(script: lis
                 old.release()
             case "tend":
                 table.tend()
+            case "restore":
+                cut = table.freeze()
+                table = opened()
+                table.restore(cut.batches())
         assert {k: table.get(k) for k in "abcdef" if table.get(k) is not None} == model
         assert dict(table.items()) == model
     for old, at_cut in frozen:
         assert content(old) == at_cut
+
+
+def test_a_step_is_bounded_however_large_the_layer_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_rows, "MERGE_STEP", 10)
+    monkeypatch.setattr(memory_rows, "LONGEST_STEP", 40)
+    table = table_of(pa.int64())
+    table.put("first", 0)
+    frozen = table.freeze()
+    for i in range(3000):
+        table.put(str(i), i)
+    frozen.release()
+    sizes = []
+    while table._below:
+        sizes.append(len(table._top))
+        table.tend()
+    assert max(before - after for before, after in pairwise(sizes)) == 40
+    assert len(dict(table.items())) == 3001
 
 
 def test_layers_are_merged_into_one_again_in_bounded_steps() -> None:
@@ -86,6 +135,46 @@ def test_layers_are_merged_into_one_again_in_bounded_steps() -> None:
     assert table._below == ()
     assert table.get("5") == -5
     assert len(dict(table.items())) == 3 * MERGE_STEP
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_no_dict_has_many_of_the_keys_of_a_large_table(
+    kind: type[MemoryRowTable], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that grows moves all that it holds, and the loop stands still for that long."""
+    monkeypatch.setattr(parted_dict, "MOST_IN_ONE", 100)
+    for module in (memory_rows, tracked_rows):
+        monkeypatch.setattr(module, "MERGE_STEP", 50)
+        monkeypatch.setattr(module, "LONGEST_STEP", 100)
+
+    def dicts(table: MemoryRowTable) -> Iterator[dict[Any, Any]]:
+        for layer in (table._top, *table._below):
+            yield from layer.dicts if isinstance(layer, PartedDict) else [layer]
+
+    def put_all(table: MemoryRowTable, value: int) -> None:
+        for start in range(0, keys, 10):
+            for key in range(start, start + 10):
+                table.put(1024 * key, value)
+            table.tend()
+            assert max(map(len, dicts(table))) <= most
+
+    keys, most = 10_000, 300
+    table = kind("uid", "seen", pa.schema([("user", pa.int64())]), pa.int64(), 128)
+    put_all(table, 0)
+    frozen = table.freeze()
+    put_all(table, 1)
+    stored = list(frozen.batches())
+    frozen.release()
+    table.freeze().release()
+    for _ in range(2 * keys // 50):
+        table.tend()
+        assert max(map(len, dicts(table))) <= most
+    assert dict(table.items()) == dict.fromkeys(range(0, 1024 * keys, 1024), 1)
+    monkeypatch.setattr(memory_rows, "RESTORED_ROWS", 100)
+    restored = kind("uid", "seen", pa.schema([("user", pa.int64())]), pa.int64(), 128)
+    restored.restore(stored)
+    assert max(map(len, dicts(restored))) <= most
+    assert dict(restored.items()) == dict.fromkeys(range(0, 1024 * keys, 1024), 0)
 
 
 def test_a_freeze_without_changes_adds_no_layer() -> None:
