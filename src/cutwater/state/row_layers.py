@@ -72,11 +72,19 @@ class LayeredRows(ABC):
 
 def newest_items(layers: Sequence[Layer]) -> Iterator[tuple[Any, Any]]:
     """Of each key the newest value."""
+    return (entry for entry in newest_entries(layers) if entry[1] is not GONE)
+
+
+def newest_entries(layers: Sequence[Layer]) -> Iterator[tuple[Any, Any]]:
+    """Of each key the newest value, or that it is gone."""
     for depth, layer in enumerate(layers):
         newer = layers[:depth]
-        for key, value in layer.items():
-            if value is not GONE and not any(key in other for other in newer):
-                yield key, value
+        for entry in layer.items():
+            for other in newer:
+                if entry[0] in other:
+                    break
+            else:
+                yield entry
 
 
 @dataclass(frozen=True, slots=True)

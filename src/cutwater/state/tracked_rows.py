@@ -11,7 +11,7 @@ from cutwater.state.changes import Header, with_header
 from cutwater.state.frozen import FrozenTable, TableRows
 from cutwater.state.memory_rows import LONGEST_STEP, MERGE_STEP, MemoryRowTable
 from cutwater.state.parted_dict import Layer, parted_if_large, taken_out
-from cutwater.state.row_layers import FROZEN_BATCH_ROWS, GONE, RowForm
+from cutwater.state.row_layers import FROZEN_BATCH_ROWS, GONE, RowForm, newest_entries
 
 KEPT_CHANGES = 100_000
 """So many are remembered in any case, however few keys there are."""
@@ -133,12 +133,7 @@ class ChangedRows:
         return self.form.name
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        newest = (
-            (key, value)
-            for depth, layer in enumerate(self.layers)
-            for key, value in layer.items()
-            if not any(key in newer for newer in self.layers[:depth])
-        )
+        newest = newest_entries(self.layers)
         while part := list(islice(newest, FROZEN_BATCH_ROWS)):
             there = [(key, value) for key, value in part if value is not GONE]
             gone = [key for key, value in part if value is GONE]
