@@ -138,6 +138,7 @@ class StoreCut:
     def link_alone(self) -> None:
         """For ``Gate``. Whoever stores the checkpoint says why it could not be."""
         try:
+            self._database.keep_runs()
             for write in self._writers:
                 write()
             shutil.rmtree(self._folder, ignore_errors=True)

@@ -5,6 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,15 +37,16 @@ from tests.local_state import rocksdb_folder
 
 ALL = KeyGroupRange(0, 127)
 KEYS = pa.schema([pa.field("k", pa.int64())])
+KEYS_OF_MANY = 150_000
 
 
 class Job:
     """Checkpoints of one operator in one subtask, each built on the one before."""
 
-    def __init__(self, folder: Path, cache: Any = 4000) -> None:
+    def __init__(self, folder: Path, cache: Any = 4000, **settings: Any) -> None:
         self.storage = FileStorage(str(folder / "storage"))
         self.local = folder / "local"
-        self.backend = cw.RocksDB(incremental=True, cache=cache, local_directories=[str(self.local)])
+        self.backend = cw.RocksDB(incremental=True, cache=cache, local_directories=[str(self.local)], **settings)
         self.attempt = 1
         self.last = 0
         self.confirmed: dict[str, StoredTable] = {}
@@ -455,6 +457,69 @@ def test_a_million_keys_of_100_bytes_of_which_1_percent_changed_store_less_than_
     assert len(again.table) == 1_000_000
     assert (again.counts(np.arange(100_000)) == counts).all()
     assert counts.sum() > 100_000
+    store.close()
+
+
+@pytest.mark.parametrize(("write_buffer", "resumes"), [("500kB", True), ("5MB", False)])
+def test_twenty_checkpoints_in_a_row_of_which_each_changed_1_percent_store_less_than_5_percent_each(
+    write_buffer: str, resumes: bool, tmp_path: Path
+) -> None:
+    """Behind a state that filled the write buffer many times, or a few: RocksDB must not join those files with the few rows that
+    came later."""
+    job = Job(tmp_path, "1MB", write_buffer=write_buffer)
+    store = job.open()
+    many = ManyKeys(store)
+    many.write(np.arange(KEYS_OF_MANY))
+    full = job.store(job.freeze(store))
+    draw = np.random.default_rng(1)
+    stored = []
+    for round in range(20):
+        if round == 10 and resumes:
+            store.close()
+            store = job.resume()
+            many = ManyKeys(store)
+        many.write(draw.choice(KEYS_OF_MANY, KEYS_OF_MANY // 100, replace=False))
+        stored.append(job.store(job.freeze(store)) / full)
+    store.close()
+    assert max(stored) < 0.05, stored
+    assert sum(stored) < 20 * 0.02, stored
+
+
+def bytes_in(folder: Path) -> int:
+    """A file that is linked to counts once."""
+    found = {}
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # RocksDB removes them at any time
+            status = path.stat()
+            found[status.st_ino] = status.st_size
+    return sum(found.values())
+
+
+def test_many_checkpoints_of_rows_that_all_change_leave_the_local_folder_small_whatever_became_of_them(
+    tmp_path: Path,
+) -> None:
+    job = Job(tmp_path, "100kB", compression="none")
+    store = job.open()
+    table = store.rows("s", KEYS, pa.binary())
+    local = rocksdb_folder(job.local)
+    most = 0
+    for round in range(60):
+        for key in range(200):
+            table.put(key, bytes([round]) * 1000)
+        store.tend()
+        frozen = job.freeze(store)
+        match round % 4:
+            case 0 | 1:
+                job.store(frozen)
+            case 2:  # linked, but not stored
+                frozen[0].cut.link()  # type: ignore[attr-defined]
+                release(frozen)
+            case 3:
+                release(frozen)
+        [folder] = [each for each in local.iterdir() if each.is_dir()]
+        assert os.listdir(folder) == ["db"]
+        most = max(most, bytes_in(folder))
+    assert most < 20 * 200 * 1000
     store.close()
 
 
