@@ -27,7 +27,7 @@ from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
 from cutwater.flow.key_groups import KeyGroupRange, key_group_range
 from cutwater.state.backend import KeyedStateStore, StateBackend
 from cutwater.state.frozen import FrozenTable, WholeTable
-from cutwater.state.rocksdb_cut import Gate
+from cutwater.state.rocksdb_cut import WHILE_LINKED, Gate
 from cutwater.state.rocksdb_database import Database
 from cutwater.state.stored import Form, StoredFile, StoredTable
 from cutwater.state.tables import Column, Merge, Update
@@ -707,6 +707,41 @@ def test_the_loop_may_write_while_all_rows_are_written_to_a_savepoint(
     assert [column.to_pylist() for column in rows.columns[:2]] == [[*range(10)], [*range(10)]]
     frozen.release()
     store.close()
+
+
+def test_a_loop_with_a_small_cache_goes_on_for_a_while_beside_whoever_links(
+    tmp_path: Path, gates: list[Gate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+    link = Database.link
+
+    def slow_link(database: Database, folder: str) -> None:
+        begun.set()
+        assert may_end.wait(30)
+        link(database, folder)
+
+    monkeypatch.setattr(Database, "link", slow_link)
+    job = Job(tmp_path, cache=1000)
+    store = job.open()
+    table = store.rows("s", KEYS, pa.int64())
+    table.put(0, 0)
+    with ThreadPoolExecutor(2) as others:
+        stored = others.submit(job.store, job.freeze(store))
+        assert begun.wait(30)
+        for key in range(200):  # far more than twice the cache
+            table.put(key, 1)
+            store.tend()
+        assert gates[0].is_shut
+        much = others.submit(gates[0].lets_write, WHILE_LINKED + 2001, 1000)
+        with pytest.raises(TimeoutError):
+            much.result(0.05)
+        may_end.set()
+        assert much.result()
+        stored.result()
+    store.close()
+    resumed = job.resume()
+    assert [*resumed.rows("s", KEYS, pa.int64()).items()] == [(0, 0)]
+    resumed.close()
 
 
 def test_a_cut_is_given_up_without_waiting_for_another_that_is_linked(
