@@ -26,6 +26,7 @@ from cutwater.flow.hashing import hash_arrays, key_groups
 from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
 from cutwater.flow.key_groups import KeyGroupRange, key_group_range
 from cutwater.state.backend import KeyedStateStore, StateBackend
+from cutwater.state.descriptors import BoundStates, bind_states
 from cutwater.state.frozen import FrozenTable, WholeTable
 from cutwater.state.rocksdb_cut import WHILE_LINKED, Gate
 from cutwater.state.rocksdb_database import Database
@@ -521,6 +522,39 @@ def test_many_checkpoints_of_rows_that_all_change_leave_the_local_folder_small_w
         most = max(most, bytes_in(folder))
     assert most < 20 * 200 * 1000
     store.close()
+
+
+class Expiring:
+    value = cw.ValueState("int", ttl="1s")
+
+
+def test_what_has_expired_may_be_in_files_but_is_in_no_savepoint_and_never_given_out_again(tmp_path: Path) -> None:
+    now = 1_000
+    job = Job(tmp_path)
+
+    def bound(store: KeyedStateStore) -> tuple[Expiring, BoundStates]:
+        function = Expiring()
+        states = bind_states(function, store, "uid", KEYS, lambda: now)
+        states.key = 1
+        return function, states
+
+    store = job.open()
+    function, states = bound(store)
+    function.value.value = 7
+    now += 2_000
+    [whole] = states.freeze(CheckpointId(1))
+    assert list(WholeTable(whole).batches()) == []
+    whole.release()
+    job.last = 2
+    job.store(states.freeze(CheckpointId(2)))
+    store.close()
+    assert sum(batch.num_rows for batch in job.restored().batches("value")) == 1
+    on_memory = cw.Memory().open("uid", ALL, 128)
+    on_memory.restore("value", job.restored().batches("value"))
+    for store in (job.resume(), on_memory):
+        function, states = bound(store)
+        assert function.value.value is None
+        store.close()
 
 
 def test_files_from_before_nested_values_were_taken_apart_are_still_read(tmp_path: Path) -> None:
