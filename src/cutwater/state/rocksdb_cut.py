@@ -25,6 +25,9 @@ KEYS = "keys"
 Json = Any
 MOST_SHARES = 2
 """Of its share of the cache a table holds at most so many in memory, while a cut keeps the loop from writing."""
+WHILE_LINKED = 8 << 20
+"""So many bytes more while another thread links: two shares of a small cache are full before that ends, and the loop would wait
+for a thread that may have a lower priority than itself."""
 _NOT_NEEDED = ".log"
 """A write-ahead log: it is empty, as none is written."""
 _COPIED_AT_ONCE = 4
@@ -55,7 +58,8 @@ class Gate:
 
     def lets_write(self, held: int, share: int) -> bool:
         """Asked by the loop, for a table that holds so many bytes in memory and may have ``share``."""
-        if self.is_shut and held > MOST_SHARES * share:
+        most = MOST_SHARES * share + (WHILE_LINKED if self._linking.locked() else 0)
+        if self.is_shut and held > most:
             # It waits for those who link, or does it in their place: they may themselves wait for the storage.
             self.link(None)
         return not self.is_shut
@@ -138,6 +142,7 @@ class StoreCut:
     def link_alone(self) -> None:
         """For ``Gate``. Whoever stores the checkpoint says why it could not be."""
         try:
+            self._database.keep_runs()
             for write in self._writers:
                 write()
             shutil.rmtree(self._folder, ignore_errors=True)

@@ -18,12 +18,11 @@ import rocksdict
 
 from cutwater.errors import StorageError
 from cutwater.state.rocksdb_family import Entries, Family, in_lists
+from cutwater.state.rocksdb_runs import EARLY, Joining
 
 MAX_OPEN_FILES = 256
 WRITE_BUFFER_FILTER = 0.01
 """Of the write buffer, for each state, whether or not it has anything in it: about ten bits a row."""
-JOINED_FILES = 8
-"""So many files are there before some are joined: each joined one is new to the next checkpoint."""
 _ENDS_UNWRITTEN = {
     "rocksdict-config.json": '{"raw_mode":true,"prefix_extractors":{}}',
     "OPTIONS-000001": """\
@@ -49,28 +48,31 @@ class Tuning:
 
 
 class Database:
-    """One operator's in one subtask. If ``folder`` has the files of one, it goes on with them."""
+    """One operator's in one subtask. If ``folder`` has the files of one, it goes on with them, and joins them by ``joining``."""
 
-    def __init__(self, uid: str, folder: str, tuning: Tuning) -> None:
+    def __init__(self, uid: str, folder: str, tuning: Tuning, joining: Joining = EARLY) -> None:
         self._where = f"{uid}: RocksDB in {folder}"
         self._tuning = tuning
         self._cache = rocksdict.Cache(tuning.block_cache)
         self._folder = folder
         try:
-            options = self._tuned(_ends_unwritten(os.path.dirname(folder)))
+            options = self._tuned(_ends_unwritten(os.path.dirname(folder)), EARLY)
             options.create_if_missing(True)
             options.set_db_write_buffer_size(tuning.write_buffer)
             options.set_max_open_files(MAX_OPEN_FILES)
             options.set_keep_log_file_num(1)
             options.set_stats_dump_period_sec(0)
             self._unclaimed = set(families_in(folder))
-            self._database = rocksdict.Rdict(folder, options, {name: self._options() for name in self._unclaimed})
+            self._database = rocksdict.Rdict(
+                folder, options, {name: self._options(joining) for name in self._unclaimed}
+            )
         except Exception as error:
             raise StorageError(f"{self._where} cannot be opened: {error}") from error
         # Also if it is merely forgotten: else what is in memory would be written, perhaps to a folder that is gone, and one such
         # failure keeps every other database of the process from writing for a second.
         self._end_writing = weakref.finalize(self, self._database.cancel_all_background, True)
         self._families: dict[str, Family] = {}
+        self._joining = joining
 
     def family(self, name: str, kind: type[Family] = Family) -> Family:
         """For the state ``name``, which is declared now."""
@@ -79,6 +81,9 @@ class Database:
         opened = self._database.get_column_family(name) if is_present else self._create(name)
         family = kind(self._where, *self._for_use(name, opened), self._options(), self._new_file)
         family.is_empty = not is_present
+        if is_present:
+            # How much of it is replaced by now is not known.
+            family.joining, family.whole = self._joining, 0
         self._families[name] = family
         return family
 
@@ -114,11 +119,17 @@ class Database:
             if family.failure is not None:
                 raise StorageError(str(family.failure)) from family.failure
 
+    def keep_runs(self) -> None:
+        """What is there, and what comes, goes into a checkpoint: it is left as it is while that does not make too much of it."""
+        for family in self._families.values():
+            family.keep_runs()
+
     def link(self, folder: str) -> None:
         """The files of the database as it is now, in a new folder, without copying them."""
         # Else it would flush by itself, and keep the interpreter from everybody meanwhile.
         for family in self._families.values():
             family.flush()
+            family.note_size()
         try:
             rocksdict.Checkpoint(self._database).create_checkpoint(folder)
         except Exception as error:
@@ -137,11 +148,11 @@ class Database:
         """Of a name that nobody has, where it can be moved into the database."""
         return f"{self._folder}.{uuid.uuid4().hex}"
 
-    def _options(self) -> Any:
+    def _options(self, joining: Joining = EARLY) -> Any:
         # Raw: keys and values are bytes. Else rocksdict would pickle what it does not know.
-        return self._tuned(rocksdict.Options(raw_mode=True))
+        return self._tuned(rocksdict.Options(raw_mode=True), joining)
 
-    def _tuned(self, options: Any) -> Any:
+    def _tuned(self, options: Any, joining: Joining) -> Any:
         options.set_write_buffer_size(self._tuning.write_buffer)
         options.set_compression_type(getattr(rocksdict.DBCompressionType, self._tuning.compression)())
         blocks = rocksdict.BlockBasedOptions()
@@ -151,9 +162,7 @@ class Database:
         # Most keys that are asked for were written long ago: a filter says so sooner than a search of what was written lately.
         options.set_memtable_whole_key_filtering(True)
         options.set_memtable_prefix_bloom_ratio(WRITE_BUFFER_FILTER)
-        # Files of about the same size are joined: a few rows that changed do not have all the others written anew.
-        options.set_compaction_style(rocksdict.DBCompactionStyle.universal())
-        options.set_level_zero_file_num_compaction_trigger(JOINED_FILES)
+        joining.tell(options)
         return options
 
 

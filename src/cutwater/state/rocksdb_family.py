@@ -1,5 +1,6 @@
 """One state in RocksDB: keys and values as bytes, in the order of the keys."""
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,6 +12,7 @@ import rocksdict
 
 from cutwater.errors import StorageError
 from cutwater.state.rocksdb_keys import PREFIX_BYTES, prefix_parts
+from cutwater.state.rocksdb_runs import EARLY, FILES, joining_of, runs_of
 
 Entry = tuple[bytes, bytes]
 Entries = tuple[Sequence[bytes], Sequence[bytes]]
@@ -36,11 +38,15 @@ class Family:
         self._new_file = new_file
         self.is_empty = True
         """Until something is written: what was never there need not be looked for."""
+        self.joining = EARLY
+        self.whole = math.inf
+        """The least that its files had together in a checkpoint, if there was one."""
         self.failure: StorageError | None = None
         """Why RocksDB takes nothing more: what it had in memory could not be written."""
 
     def begin_anew(self, family: Any, handle: Any) -> None:
         self._family, self._handle, self.is_empty = family, handle, True
+        self.joining, self.whole = EARLY, math.inf
 
     def get(self, keys: list[bytes]) -> list[bytes | None]:
         """In the order of the keys it is fastest."""
@@ -90,6 +96,21 @@ class Family:
         except Exception as error:
             self.failure = self._not_written(error)
             raise self.failure from error
+
+    def keep_runs(self) -> None:
+        """For checkpoints, from now on. What RocksDB is joining already comes to its end."""
+        joining = joining_of(runs_of(self._family.property_value(FILES)), self.whole)
+        if joining == self.joining:
+            return
+        try:
+            self._family.set_options(joining.changed())
+        except Exception as error:
+            raise self._not_written(error) from error
+        self.joining = joining
+
+    def note_size(self) -> None:
+        """All of it goes into a checkpoint."""
+        self.whole = min(self.whole, self._family.property_int_value("rocksdb.live-sst-files-size") or 0)
 
     def close(self) -> None:
         self._family.close()

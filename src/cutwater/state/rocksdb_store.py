@@ -27,6 +27,7 @@ from cutwater.state.rocksdb_layout import Layout
 from cutwater.state.rocksdb_panes import RocksDBPanes
 from cutwater.state.rocksdb_reading import stored_entries
 from cutwater.state.rocksdb_rows import RocksDBRowTable
+from cutwater.state.rocksdb_runs import EARLY, LATE
 from cutwater.state.spilled_batches import SpilledBatches
 from cutwater.state.stored import Form, StoredFile, StoredState, StoredTable
 from cutwater.state.table_store import TableStore, never_declared
@@ -57,6 +58,7 @@ class RocksDBStore(TableStore[Table]):
         self._folder = LocalFolder(parent)
         self._tuning = tuning
         self._opened: Database | None = None
+        self._joining = EARLY
         self._families: dict[str, Family] = {}
         self._resumed: dict[str, list[Json]] = {}
         """What is told of states that are in the database, but were not declared yet: of each part that they were stored in."""
@@ -126,6 +128,7 @@ class RocksDBStore(TableStore[Table]):
             return ()
         self._fetch(state, tables[0].files, self._database_folder)
         self._take_over(tables)
+        self._joining = LATE
         self._lineage = tables[0].details[LINEAGE]
         return tuple(self._resumed)
 
@@ -168,7 +171,7 @@ class RocksDBStore(TableStore[Table]):
     @property
     def _database(self) -> Database:
         if self._opened is None:
-            self._opened = Database(self._uid, self._database_folder, self._tuning)
+            self._opened = Database(self._uid, self._database_folder, self._tuning, self._joining)
         return self._opened
 
     def _fetch(self, state: StoredState, files: Sequence[StoredFile], folder: str) -> None:

@@ -1,6 +1,7 @@
 """The asynchronous part of a snapshot: store what the cut froze, then acknowledge."""
 
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -105,19 +106,22 @@ class Snapshotting:
         self._fail = fail
         self._incremental = incremental
         self._stored: dict[CheckpointId, Tables] = {} if resumed is None else {resumed.checkpoint: _tables_of(resumed)}
-        """Of this subtask, in the checkpoints that later ones may build on."""
+        """Of this subtask, in the checkpoints that later ones may build on. Belongs to the thread that stores them."""
+        self._unwanted: deque[CheckpointId] = deque()
+        """Given up since a cut was taken out of the line: nothing builds on them."""
         self._waiting: dict[CheckpointId, _Stored] = {}
         self._in_line: dict[CheckpointId, CutInLine] = {}
         self._rows_in_line: dict[CheckpointId, RecordedTable] = {}
         """Whoever takes them out has them: the snapshot thread to store them, or the loop to let them go."""
 
     def line_up(self, cut: FrozenCut) -> Callable[[], None]:
-        """By the loop. What is returned stores it, in its turn, on the snapshot thread."""
+        """By the loop. What is returned stores it, in its turn, on the snapshot thread; or at once, if the loop waits."""
         checkpoint = cut.checkpoint
         waiting = self._in_line[checkpoint] = CutInLine(cut)
 
         def store() -> None:
             del self._in_line[checkpoint]
+            self._drop_unwanted()
             self.store(waiting.take())
 
         return store
@@ -144,6 +148,7 @@ class Snapshotting:
         waiting = self._in_line.get(checkpoint)
         if waiting is not None:
             waiting.give_up()
+        self._unwanted.append(checkpoint)
         self._rows_in_line.pop(checkpoint, None)
         self.forget(checkpoint)
 
@@ -191,6 +196,11 @@ class Snapshotting:
         ready = replace(waiting, cut=cut, attachments=(*waiting.attachments, *attachments), seconds=seconds)
         counts = tuple(map(rows.count_of, range(len(edges))))
         self._acknowledge(ready, StoredInFlight(edges, counts, table) if table.rows else None)
+
+    def _drop_unwanted(self) -> None:
+        """Before a cut is taken out of the line: those that were given up while they were stored are stored by now."""
+        while self._unwanted:
+            self._stored.pop(self._unwanted.popleft(), None)
 
     def forget(self, checkpoint: CheckpointId) -> None:
         """Given up: no rows follow."""

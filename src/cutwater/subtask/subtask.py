@@ -247,7 +247,7 @@ class Subtask(HearsDriver):
             unaligned=mark.unaligned,
         )
         if cut.waits:
-            self._snapshotting.store(cut)
+            self._snapshotting.line_up(cut)()
         else:
             self._store_soon(cut)
         self._taken(mark, rest)

@@ -5,6 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,9 @@ from cutwater.flow.hashing import hash_arrays, key_groups
 from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
 from cutwater.flow.key_groups import KeyGroupRange, key_group_range
 from cutwater.state.backend import KeyedStateStore, StateBackend
+from cutwater.state.descriptors import BoundStates, bind_states
 from cutwater.state.frozen import FrozenTable, WholeTable
-from cutwater.state.rocksdb_cut import Gate
+from cutwater.state.rocksdb_cut import WHILE_LINKED, Gate
 from cutwater.state.rocksdb_database import Database
 from cutwater.state.stored import Form, StoredFile, StoredTable
 from cutwater.state.tables import Column, Merge, Update
@@ -36,15 +38,16 @@ from tests.local_state import rocksdb_folder
 
 ALL = KeyGroupRange(0, 127)
 KEYS = pa.schema([pa.field("k", pa.int64())])
+KEYS_OF_MANY = 150_000
 
 
 class Job:
     """Checkpoints of one operator in one subtask, each built on the one before."""
 
-    def __init__(self, folder: Path, cache: Any = 4000) -> None:
+    def __init__(self, folder: Path, cache: Any = 4000, **settings: Any) -> None:
         self.storage = FileStorage(str(folder / "storage"))
         self.local = folder / "local"
-        self.backend = cw.RocksDB(incremental=True, cache=cache, local_directories=[str(self.local)])
+        self.backend = cw.RocksDB(incremental=True, cache=cache, local_directories=[str(self.local)], **settings)
         self.attempt = 1
         self.last = 0
         self.confirmed: dict[str, StoredTable] = {}
@@ -458,6 +461,102 @@ def test_a_million_keys_of_100_bytes_of_which_1_percent_changed_store_less_than_
     store.close()
 
 
+@pytest.mark.parametrize(("write_buffer", "resumes"), [("500kB", True), ("5MB", False)])
+def test_twenty_checkpoints_in_a_row_of_which_each_changed_1_percent_store_less_than_5_percent_each(
+    write_buffer: str, resumes: bool, tmp_path: Path
+) -> None:
+    """Behind a state that filled the write buffer many times, or a few: RocksDB must not join those files with the few rows that
+    came later."""
+    job = Job(tmp_path, "1MB", write_buffer=write_buffer)
+    store = job.open()
+    many = ManyKeys(store)
+    many.write(np.arange(KEYS_OF_MANY))
+    full = job.store(job.freeze(store))
+    draw = np.random.default_rng(1)
+    stored = []
+    for round in range(20):
+        if round == 10 and resumes:
+            store.close()
+            store = job.resume()
+            many = ManyKeys(store)
+        many.write(draw.choice(KEYS_OF_MANY, KEYS_OF_MANY // 100, replace=False))
+        stored.append(job.store(job.freeze(store)) / full)
+    store.close()
+    assert max(stored) < 0.05, stored
+    assert sum(stored) < 20 * 0.02, stored
+
+
+def bytes_in(folder: Path) -> int:
+    """A file that is linked to counts once."""
+    found = {}
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # RocksDB removes them at any time
+            status = path.stat()
+            found[status.st_ino] = status.st_size
+    return sum(found.values())
+
+
+def test_many_checkpoints_of_rows_that_all_change_leave_the_local_folder_small_whatever_became_of_them(
+    tmp_path: Path,
+) -> None:
+    job = Job(tmp_path, "100kB", compression="none")
+    store = job.open()
+    table = store.rows("s", KEYS, pa.binary())
+    local = rocksdb_folder(job.local)
+    most = 0
+    for round in range(60):
+        for key in range(200):
+            table.put(key, bytes([round]) * 1000)
+        store.tend()
+        frozen = job.freeze(store)
+        match round % 4:
+            case 0 | 1:
+                job.store(frozen)
+            case 2:  # linked, but not stored
+                frozen[0].cut.link()  # type: ignore[attr-defined]
+                release(frozen)
+            case 3:
+                release(frozen)
+        [folder] = [each for each in local.iterdir() if each.is_dir()]
+        assert os.listdir(folder) == ["db"]
+        most = max(most, bytes_in(folder))
+    assert most < 20 * 200 * 1000
+    store.close()
+
+
+class Expiring:
+    value = cw.ValueState("int", ttl="1s")
+
+
+def test_what_has_expired_may_be_in_files_but_is_in_no_savepoint_and_never_given_out_again(tmp_path: Path) -> None:
+    now = 1_000
+    job = Job(tmp_path)
+
+    def bound(store: KeyedStateStore) -> tuple[Expiring, BoundStates]:
+        function = Expiring()
+        states = bind_states(function, store, "uid", KEYS, lambda: now)
+        states.key = 1
+        return function, states
+
+    store = job.open()
+    function, states = bound(store)
+    function.value.value = 7
+    now += 2_000
+    [whole] = states.freeze(CheckpointId(1))
+    assert list(WholeTable(whole).batches()) == []
+    whole.release()
+    job.last = 2
+    job.store(states.freeze(CheckpointId(2)))
+    store.close()
+    assert sum(batch.num_rows for batch in job.restored().batches("value")) == 1
+    on_memory = cw.Memory().open("uid", ALL, 128)
+    on_memory.restore("value", job.restored().batches("value"))
+    for store in (job.resume(), on_memory):
+        function, states = bound(store)
+        assert function.value.value is None
+        store.close()
+
+
 def test_files_from_before_nested_values_were_taken_apart_are_still_read(tmp_path: Path) -> None:
     job = Job(tmp_path)
     store = job.open()
@@ -642,6 +741,41 @@ def test_the_loop_may_write_while_all_rows_are_written_to_a_savepoint(
     assert [column.to_pylist() for column in rows.columns[:2]] == [[*range(10)], [*range(10)]]
     frozen.release()
     store.close()
+
+
+def test_a_loop_with_a_small_cache_goes_on_for_a_while_beside_whoever_links(
+    tmp_path: Path, gates: list[Gate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+    link = Database.link
+
+    def slow_link(database: Database, folder: str) -> None:
+        begun.set()
+        assert may_end.wait(30)
+        link(database, folder)
+
+    monkeypatch.setattr(Database, "link", slow_link)
+    job = Job(tmp_path, cache=1000)
+    store = job.open()
+    table = store.rows("s", KEYS, pa.int64())
+    table.put(0, 0)
+    with ThreadPoolExecutor(2) as others:
+        stored = others.submit(job.store, job.freeze(store))
+        assert begun.wait(30)
+        for key in range(200):  # far more than twice the cache
+            table.put(key, 1)
+            store.tend()
+        assert gates[0].is_shut
+        much = others.submit(gates[0].lets_write, WHILE_LINKED + 2001, 1000)
+        with pytest.raises(TimeoutError):
+            much.result(0.05)
+        may_end.set()
+        assert much.result()
+        stored.result()
+    store.close()
+    resumed = job.resume()
+    assert [*resumed.rows("s", KEYS, pa.int64()).items()] == [(0, 0)]
+    resumed.close()
 
 
 def test_a_cut_is_given_up_without_waiting_for_another_that_is_linked(

@@ -72,6 +72,25 @@ def test_a_long_life_keeps_only_what_later_checkpoints_may_build_on(incremental:
     assert tables_of_the_state() == (2 if incremental else 0)
 
 
+@pytest.mark.parametrize("is_being_stored", [True, False])
+def test_a_long_row_of_checkpoints_that_are_given_up_leaves_nothing_but_what_completed(is_being_stored: bool) -> None:
+    """As when the storage is slower than their timeout."""
+    said: list[ToDriver] = []
+    snapshotting = opened(said, incremental=True)
+    snapshotting.line_up(cut(1, OneRow()))()
+    for number in range(2, CHECKPOINTS):
+
+        def give_up(checkpoint: CheckpointId = CheckpointId(number)) -> None:
+            snapshotting.give_up(checkpoint)
+
+        during, after = (give_up, None) if is_being_stored else (None, give_up)
+        snapshotting.line_up(cut(number, OneRow(), CheckpointId(1), inline=during))()
+        if after is not None:
+            after()
+    snapshotting.line_up(cut(CHECKPOINTS, OneRow(), CheckpointId(1)))()
+    assert tables_of_the_state() == 2
+
+
 def test_a_cut_that_is_given_up_in_line_lets_go_of_its_state_at_once_and_still_prepares_its_output() -> None:
     said: list[ToDriver] = []
     snapshotting = opened(said)
