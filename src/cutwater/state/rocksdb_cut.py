@@ -26,8 +26,7 @@ Json = Any
 MOST_SHARES = 2
 """Of its share of the cache a table holds at most so many in memory, while a cut keeps the loop from writing."""
 WHILE_LINKED = 8 << 20
-"""So many bytes more while another thread links: two shares of a small cache are full before that ends, and the loop would wait
-for a thread that may have a lower priority than itself."""
+"""So many bytes more while another thread links: two shares of a small cache are full before that ends, and the loop would wait."""
 _NOT_NEEDED = ".log"
 """A write-ahead log: it is empty, as none is written."""
 _COPIED_AT_ONCE = 4
