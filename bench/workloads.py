@@ -350,7 +350,7 @@ JAM = Workload(
             "ours",
             ("bench.ours.jam",),
             (*_QUICK_JAM, "--no-depths"),
-            "aligned, aligned with a timeout and unaligned, one job each; then five steps and two",
+            "aligned, aligned with a timeout and unaligned, one job each; then five steps and two, with records of 5 KB",
         ),
     ),
     (

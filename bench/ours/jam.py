@@ -35,6 +35,9 @@ SLOTS = 24
 WARM_UP_SECONDS = 30
 MOST_UNEQUAL = 1.5
 """Two steps may have so many times the bytes on their way that five have: more would flatter the five."""
+DEPTH_ROW_BYTES, DEPTH_PAUSE, DEPTH_COUNT = 5000, 4.0, 6
+"""A checkpoint empties the pipes into the inboxes, and senders wait until those are worked off. With records that large and a while
+between two checkpoints all pipes are full again when the next one comes, and barriers have to travel behind all that is in them."""
 BURNT_BYTES = 480 << 10
 """About a millisecond."""
 
@@ -210,12 +213,13 @@ def most_at_last(bytes_held: list[int]) -> int:
     return max(bytes_held[-max(1, len(bytes_held) // 3) :])
 
 
-def depth_figures(wanted: argparse.Namespace, shape: Shape) -> dict[str, float]:
+def depth_figures(shape: Shape) -> dict[str, float]:
     """Five steps and two, with as many bytes on their way; in turns, as the machine is not always the same."""
     taken = {5: Taken([], []), 2: Taken([], [])}
     for steps, conf in ((5, {}), (2, wider_pipes(5 / 2))) * 2:
+        wide = replace(shape, steps=steps, row_bytes=DEPTH_ROW_BYTES)
         with session(SLOTS, **conf) as spark:
-            taken[steps] += run(spark, replace(shape, steps=steps), "unaligned", wanted.count, wanted.pause)
+            taken[steps] += run(spark, wide, "unaligned", DEPTH_COUNT, DEPTH_PAUSE)
     deep, shallow = taken[5], taken[2]
     if shallow.in_flight_bytes > MOST_UNEQUAL * deep.in_flight_bytes:
         raise RuntimeError(
@@ -263,7 +267,7 @@ def main() -> None:
         if "aligned" in wanted.modes and "unaligned" in wanted.modes:
             fields["aligned_times"] = fields["aligned_barriers_ms"] / fields["barriers_ms"]
         if wanted.depths:
-            fields |= depth_figures(wanted, shape)
+            fields |= depth_figures(shape)
     emit(
         "jam",
         "cutwater",

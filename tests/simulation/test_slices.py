@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 import polars as pl
@@ -11,8 +12,10 @@ import cutwater as cw
 from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.statistics import CheckpointInfo
+from cutwater.operators.turn import ROWS_AT_ONCE
 from cutwater.subtask.limits import FlowLimits
 from cutwater.testing.clock import ManualClock
+from cutwater.testing.run import _rows as decoded
 from cutwater.testing.simulation import Simulation
 
 A_ROW = 0.01
@@ -87,6 +90,87 @@ def test_an_input_with_slow_rows_is_not_paced_by_the_cheap_rows_of_another(
     _assert_no_piece_of_work_is_long(_run(env))
 
 
+def _call_a_service(value: int) -> None:
+    """It answers at once until it has been asked very often."""
+    clock.advance(A_ROW if value >= CHEAP_ROWS else A_CHEAP_ROW)
+
+
+def _asking(row: Any, *_: Any) -> Any:
+    _call_a_service(row.value)
+    return row
+
+
+def _asking_twice(row: Any) -> Any:
+    _call_a_service(row.value)
+    return [row, row] if row.value % 2 else None
+
+
+def _asking_whether(row: Any) -> bool:
+    _call_a_service(row.value)
+    return row.value % 3 != 0
+
+
+def _asking_for_both(reduced: Any, row: Any) -> Any:
+    _call_a_service(row.value)
+    return reduced.value + row.value, row.zero
+
+
+class Asking(cw.Process):
+    def process(self, row: Any, ctx: Any) -> Any:
+        return [_asking(row)]
+
+
+class AskingByKey(cw.KeyedProcess):
+    last = cw.ValueState("long")
+
+    def process(self, row: Any, ctx: Any) -> Any:
+        _call_a_service(row.value)
+        assert (self.last.value or -1) < row.value, "a row came twice"
+        self.last.value = row.value
+        return [(row.value,)]
+
+
+class AskingOnTheLeft(cw.CoProcess):
+    def process_left(self, row: Any, ctx: Any) -> Any:
+        return [_asking(row)]
+
+    def process_right(self, row: Any, ctx: Any) -> Any:
+        return []
+
+
+def _of_one_key(numbers: cw.Stream) -> cw.KeyedStream:
+    return numbers.with_columns(zero=pl.lit(0)).key_by("zero")
+
+
+ALL = range(CHEAP_ROWS + ROWS)
+BECOMES_SLOW: dict[str, tuple[Callable[[cw.Stream], cw.Stream], list[int]]] = {
+    "map": (lambda s: s.rebalance().map(_asking, NUMBER), [*ALL]),
+    "flat map": (
+        lambda s: s.rebalance().flat_map(_asking_twice, NUMBER),
+        [value for value in ALL if value % 2 for _ in range(2)],
+    ),
+    "filter": (lambda s: s.rebalance().filter(_asking_whether), [value for value in ALL if value % 3]),
+    "process": (lambda s: s.rebalance().process(Asking, NUMBER), [*ALL]),
+    "by key": (lambda s: _of_one_key(s).process(AskingByKey, NUMBER), [*ALL]),
+    "reduce": (lambda s: _of_one_key(s).reduce(_asking_for_both), [*accumulate(ALL)]),
+    "connected": (
+        lambda s: s.rebalance().connect(s.filter("value < 5").rebalance()).process(AskingOnTheLeft, NUMBER),
+        [*ALL],
+    ),
+}
+
+
+@pytest.mark.parametrize("which", BECOMES_SLOW)
+def test_rows_that_suddenly_take_long_are_not_waited_for_and_none_is_lost_or_repeated(which: str) -> None:
+    function, wanted = BECOMES_SLOW[which]
+    env = _environment(unaligned=True)
+    function(env.read(cw.sequence(len(ALL)), uid="numbers")).uid("slow").collect("out")
+    ended, results = _run_to_its_results(env)
+    assert {info.status for info in ended} == {"completed"}
+    assert A_ROW <= max(part.longest_gap for info in ended for part in info.subtasks) <= ROWS_AT_ONCE * A_ROW + 0.1
+    assert results == wanted
+
+
 def _environment(*, unaligned: bool) -> cw.Environment:
     checkpointing = cw.Checkpointing("100ms", storage=cw.memory_storage("1GB"), unaligned=unaligned)
     return cw.Environment(checkpointing=checkpointing, parallelism=1)
@@ -153,7 +237,11 @@ def test_an_unaligned_cut_comes_between_slow_timers_and_sessions(which: str) -> 
 
 
 def _run(env: cw.Environment) -> list[CheckpointInfo]:
-    """Every checkpoint of a run to the end."""
+    return _run_to_its_results(env)[0]
+
+
+def _run_to_its_results(env: cw.Environment) -> tuple[list[CheckpointInfo], list[Any]]:
+    """Every checkpoint of a run to the end, and the values that it collected."""
 
     class Watched(Simulation):
         def checkpoint_ended(self, info: CheckpointInfo) -> None:
@@ -164,4 +252,4 @@ def _run(env: cw.Environment) -> list[CheckpointInfo]:
     simulation = Watched(env.define("slow", 1), store, clock, random.Random(1).randrange)
     while not simulation.finished:
         assert simulation.step() or simulation.advance_to_next_timer()
-    return ended
+    return ended, [row.value for row in decoded(store.collected.read("collect-out"))]

@@ -3,6 +3,7 @@
 import re
 import subprocess
 from collections.abc import Iterator
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import typer
 
 import cutwater as cw
+from cutwater.checkpoint.statistics import CheckpointInfo, SubtaskCheckpointInfo
 from cutwater.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -154,6 +156,17 @@ def test_the_settings_of_aligned_and_unaligned_are_accepted() -> None:
         assert env.checkpointing is not None
         chosen.append((env.checkpointing.unaligned, env.checkpointing.aligned_timeout))
     assert chosen == [(False, None), (True, None), (True, timedelta(seconds=2))]
+
+
+def test_what_can_be_looked_at_of_a_checkpoint_is_there_for_it_and_for_each_subtask() -> None:
+    page = (ROOT / "docs" / "unaligned-checkpoints.md").read_text()
+    table = page.split("## Looking at it")[1].split("## ")[0]
+    told = {
+        name for line in re.findall(r"^\| (`.*?) \| ", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", line)
+    }
+    assert "longest_gap" in told
+    for kind in (CheckpointInfo, SubtaskCheckpointInfo):
+        assert told <= {field.name for field in fields(kind)}
 
 
 def test_the_pipeline_of_joins_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,8 @@ class SubtaskCheckpointInfo:
     records_written: int = 0
     written_bytes: int = 0
     processed_bytes: int = 0
+    unaligned: bool = False
+    """It cut at once and waited for no barriers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +63,9 @@ class CheckpointInfo:
 
     Bytes are sums over the subtasks; ``written_bytes`` of ``state_bytes`` were stored for this checkpoint, the others for
     earlier ones; ``in_flight_bytes`` are rows that an unaligned cut overtook, ``processed_bytes`` what subtasks went on with
-    while they waited for barriers; ``alignment``, ``start_delay``, ``sync_duration`` and ``async_duration`` are those of
-    the slowest subtask; ``unaligned``: at least one subtask cut so. Of a checkpoint that did not complete, they cover the
-    subtasks that acknowledged.
+    while they waited for barriers; ``alignment``, ``start_delay``, ``sync_duration``, ``async_duration`` and ``longest_gap``
+    are those of the slowest subtask; ``unaligned``: at least one subtask cut so. Of a checkpoint that did not complete, they
+    cover the subtasks that acknowledged.
     """
 
     id: CheckpointId | None
@@ -83,6 +85,7 @@ class CheckpointInfo:
     subtasks: tuple[SubtaskCheckpointInfo, ...]
     written_bytes: int = 0
     processed_bytes: int = 0
+    longest_gap: float = 0.0
 
 
 def describe_subtask(subtask: SubtaskId, metrics: SubtaskMetrics, acknowledged_after: float) -> SubtaskCheckpointInfo:
@@ -101,6 +104,7 @@ def describe_subtask(subtask: SubtaskId, metrics: SubtaskMetrics, acknowledged_a
         records_written=metrics.records_written,
         written_bytes=metrics.written_bytes,
         processed_bytes=metrics.processed_bytes,
+        unaligned=metrics.unaligned,
     )
 
 
@@ -135,6 +139,7 @@ def describe_checkpoint(
         subtasks=parts,
         written_bytes=sum(part.written_bytes for part in parts),
         processed_bytes=sum(part.processed_bytes for part in parts),
+        longest_gap=max((part.longest_gap for part in parts), default=0.0),
     )
 
 

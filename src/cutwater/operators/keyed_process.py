@@ -88,7 +88,8 @@ class KeyedProcessOperator(ContextFunction, StoreHolder):
         extend = results.extend
         row: Row | None = None
         try:
-            for key, ctx.timestamp, row in zip(keys, self._times_of(batch, port), RowsInTurn(batch).rows):  # noqa: B905 (times may be endless)
+            rows = self._turn.of(RowsInTurn(batch).rows, batch.num_rows)
+            for key, ctx.timestamp, row in zip(keys, self._times_of(batch, port), rows):  # noqa: B905 (times may be endless)
                 holder.key = ctx.key = key
                 found = process(row, ctx)
                 if type(found) is GeneratorType:
@@ -191,6 +192,7 @@ class KeyedReduce(KeyedStateOperator):
         assert self.schema is not None, "output_schema comes first, in the driver"
         self.where = f"reduce {ctx.name!r} ({ctx.uid})"
         self._open_store(ctx)
+        self._turn = ctx.turn
         stored = pa.struct(list(self.schema))
         self._table = self.store.rows(self.TABLE, self._key_schema, stored)
         self._copied = handing_out(stored)
@@ -205,7 +207,8 @@ class KeyedReduce(KeyedStateOperator):
         row: Row
         keys = list(keys_of(batch, self.keys))
         self.store.expect(keys)
-        for at, (key, row) in enumerate(zip(keys, RowsInTurn(batch).rows, strict=True)):
+        rows = self._turn.of(RowsInTurn(batch).rows, batch.num_rows)
+        for at, (key, row) in enumerate(zip(keys, rows)):  # noqa: B905 (its turn may end before the batch does)
             old = reduced[key] if key in reduced else read(key)
             if old is None:
                 new = row

@@ -11,6 +11,7 @@ from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.flow.watermarks import Milliseconds
 from cutwater.operators.steps import Steps
+from cutwater.operators.turn import Turn
 from cutwater.state.backend import StateBackend
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.stored import StoredState
@@ -88,6 +89,8 @@ class OperatorContext:
     """See ``SinkContext``."""
     counters: dict[str, int] = field(default_factory=dict)
     steps: Steps = field(default_factory=Steps)
+    turn: Turn = field(default_factory=Turn)
+    """Of the head of a chain that reads channels: it may leave rows at the end of a batch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,7 @@ class ContextFunction(Operator):
         opened = OpenContext(ctx.subtask, ctx.parallelism, ctx.attempt, Metrics(ctx.counters))
         self.context = ProcessContext(opened, self._side, ctx.now, Timers(self._refuse_timer))
         self.know(restored_watermark(ctx))
+        self._turn = ctx.turn
         self._operator_states = BoundOperatorStates(
             self.fn, ctx.uid, ctx.restored.inline if ctx.restored is not None else ()
         )
@@ -109,7 +110,8 @@ class ContextFunction(Operator):
         row: Row | None = None
         try:
             with self._writing(port):
-                for ctx.timestamp, row in zip(self._times_of(batch, port), RowsInTurn(batch).rows):  # noqa: B905 (one may be endless)
+                rows = self._turn.of(RowsInTurn(batch).rows, batch.num_rows)
+                for ctx.timestamp, row in zip(self._times_of(batch, port), rows):  # noqa: B905 (one may be endless)
                     found = process(row, ctx)
                     if type(found) is GeneratorType:
                         results.extend(found)

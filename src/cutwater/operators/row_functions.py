@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from cutwater.operators.operator import Collector, Operator, OperatorContext
 from cutwater.operators.process import several
+from cutwater.operators.turn import Turn
 from cutwater.operators.user_code import user_error
 from cutwater.rows import Row, RowsInTurn, batch_of
 from cutwater.schema import SchemaLike, arrow_schema
@@ -21,17 +22,19 @@ class _RowFunction(Operator):
     def __init__(self, fn: Callable[[Row], Any]) -> None:
         self.fn = fn
         self.where = self.verb
+        self._turn = Turn()
 
     def open(self, ctx: OperatorContext) -> None:
         self.where = f"{self.verb} {ctx.name!r} ({ctx.uid})"
+        self._turn = ctx.turn
 
     def _run(
         self, batch: pa.RecordBatch, over: Callable[[Callable[[Row], Any], Iterator[Row]], list[Any]]
     ) -> list[Any]:
-        """All results for the batch; the row in hand is found only when the function raised."""
+        """All results for the rows of its turn; the row in hand is found only when the function raised."""
         taken = RowsInTurn(batch)
         try:
-            return over(self.fn, taken.rows)
+            return over(self.fn, self._turn.of(taken.rows, batch.num_rows))
         except Exception as error:
             raise user_error(error, self.where, taken.last()) from error
 
@@ -95,8 +98,9 @@ class Filter(_RowFunction):
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
         kept = self._run(batch, _true)
+        seen = batch if len(kept) == batch.num_rows else batch.slice(0, len(kept))
         if all(kept):
             if kept:
-                out.emit(batch)
+                out.emit(seen)
         elif any(kept):
-            out.emit(batch.filter(pa.array(kept, pa.bool_())))
+            out.emit(seen.filter(pa.array(kept, pa.bool_())))

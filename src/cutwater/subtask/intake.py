@@ -7,6 +7,7 @@ unaligned cut does not queue: it is the next that the loop takes, and rows that 
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from cutwater.barrier.effects import (
@@ -85,7 +86,9 @@ class Intake:
                 )
             spill = self._new_spill()
             for row in rows:
-                spill.keep(row)
+                # A disk that takes no more leaves them in memory: without them nothing could go on.
+                with suppress(StorageError):
+                    spill.keep(row)
                 self._inbox.append(row)
 
     def begin(self) -> None:

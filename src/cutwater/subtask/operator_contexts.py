@@ -6,12 +6,13 @@ from cutwater.flow.clock import Clock
 from cutwater.flow.key_groups import key_group_range
 from cutwater.operators.operator import DriverPort, OperatorContext, ResumedState
 from cutwater.operators.steps import Steps
+from cutwater.operators.turn import Turn
 from cutwater.subtask.setup import Resumed, SubtaskSetup, SubtaskState
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorContexts:
-    """``counters``: by uid; what functions count is read from there."""
+    """``counters``: by uid; what functions count is read from there. ``turn``: of the head."""
 
     setup: SubtaskSetup
     state: SubtaskState
@@ -19,6 +20,7 @@ class OperatorContexts:
     clock: Clock
     counters: dict[str, dict[str, int]]
     driver: DriverPort
+    turn: Turn
 
     def __call__(self, uid: str, name: str) -> OperatorContext:
         setup, clock = self.setup, self.clock
@@ -43,6 +45,7 @@ class OperatorContexts:
             counters=self.counters[uid],
             driver=self.driver,
             steps=Steps(clock.monotonic, setup.limits.slice_seconds),
+            turn=self.turn if uid == setup.vertex.head.uid else Turn(),
         )
 
     def _resumed_state(self, uid: str) -> ResumedState | None:

@@ -253,8 +253,7 @@ class OperatorSubtask(Subtask):
         start = 0
         while start < batch.num_rows:
             piece = batch.slice(start, self._slice_rows(pace))
-            self._slice(pace, piece.num_rows, _call(entry, piece))
-            start += piece.num_rows
+            start += self._slice(pace, piece.num_rows, _call(entry, piece))
             if start < batch.num_rows:
                 yield from self._send_ready()
                 if (mark := self.intake.due_cut) is not None:

@@ -13,6 +13,7 @@ from cutwater.flow.ids import CheckpointId
 from cutwater.flow.transport import Emit, Step, Wait
 from cutwater.flow.watermarks import MAX_WATERMARK
 from cutwater.operators.operator import DriverPort, OperatorSnapshot
+from cutwater.operators.turn import Turn
 from cutwater.subtask.chain import Chain
 from cutwater.subtask.cut_mark import CutMark
 from cutwater.subtask.freezing import kept
@@ -29,6 +30,8 @@ Steps = Generator[Step, None, bool]
 """Yields what the transport must do; returns whether any work was done."""
 
 LONGEST_REST_SECONDS = 3600.0
+SLICES_A_TURN = 4
+"""When rows suddenly take so many times as long as a slice should, the rest of the slice comes later."""
 """A timer may be centuries away, and no thread can wait that long: the loop looks again in between."""
 
 
@@ -60,6 +63,7 @@ class Subtask(HearsDriver):
         )
         limits = setup.limits
         self._outflow = Outflow(limits.max_slice_bytes, limits.leaving_seconds, limits.max_slice_rows)
+        self._turn = Turn(clock.monotonic, SLICES_A_TURN * limits.slice_seconds)
         self.gap = LoopGap()
         self._ended = False
         self._stands_still = False
@@ -82,7 +86,9 @@ class Subtask(HearsDriver):
 
     def open(self, driver: DriverPort) -> None:
         """Restore, open every operator, commit restored output; then report for duty."""
-        self._chain.open(OperatorContexts(self._setup, self._state, self._resumed, self._clock, self._counters, driver))
+        self._chain.open(
+            OperatorContexts(self._setup, self._state, self._resumed, self._clock, self._counters, driver, self._turn)
+        )
         self._open_input()
         self._send(Running())
 
@@ -301,14 +307,17 @@ class Subtask(HearsDriver):
     def _slice_rows(self, pace: Pace) -> int:
         return min(pace.rows, self._outflow.rows)
 
-    def _slice(self, pace: Pace, rows: int, process: Callable[[], None]) -> None:
-        """One slice, measured: its length sets the next one's of this pace, and the longest is what a trigger may wait for."""
+    def _slice(self, pace: Pace, rows: int, process: Callable[[], None]) -> int:
+        """One slice, measured: its length sets the next one's of this pace, and the longest is what a trigger may wait for. How
+        many of its rows are processed."""
         clock = self._clock
         self.gap.enter(clock.monotonic())
         waited_before, made_before = clock.waited_for_core(), self._outputs.bytes_out
         process()
+        rows -= self._turn.end()
         waited = clock.waited_for_core() - waited_before
         # Fewer rows are no help against a machine that is busy with others: they would only cost more each.
         pace.observe(rows, self.gap.leave(clock.monotonic()) - waited)
         self._outflow.made(rows, self._outputs.bytes_out - made_before)
         self.records_in += rows
+        return rows

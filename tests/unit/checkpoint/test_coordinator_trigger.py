@@ -200,7 +200,9 @@ def test_past_the_alignment_timeout_the_checkpoint_is_unaligned_only_if_a_subtas
     attempt.ack(1, COUNT, unaligned=unaligned)
     [store] = only(attempt.ack(1, WRITE), do.StoreMetadata)
     attempt.stored(1)
-    assert (store.unaligned, attempt.history.checkpoints()[0].unaligned) == (unaligned, unaligned)
+    info = attempt.history.checkpoints()[0]
+    assert (store.unaligned, info.unaligned) == (unaligned, unaligned)
+    assert [part.vertex for part in info.subtasks if part.unaligned] == ([COUNT.vertex] if unaligned else [])
 
 
 def test_a_checkpoint_that_began_unaligned_is_so_though_nobody_acknowledged() -> None:

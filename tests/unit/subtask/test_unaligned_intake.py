@@ -302,6 +302,13 @@ def test_replayed_rows_beyond_the_memory_for_them_are_on_disk() -> None:
     assert bench.taken() == ["one", "two"]
 
 
+def test_replayed_rows_that_no_disk_takes_stay_in_memory() -> None:
+    bench = Cutting(limits=FlowLimits(inbox_bytes=1000, in_flight_memory_bytes=4), folder="/dev/null/full")
+    bench.intake.replay(replayed(b"one", b"two"))
+    assert [in_memory(row) for row in bench.intake._inbox.rows()] == [True, True]
+    assert bench.taken() == ["one", "two"]
+
+
 def test_senders_wait_while_more_was_replayed_than_the_inbox_may_have() -> None:
     bench = Cutting(limits=FlowLimits(inbox_bytes=4, least_inbox_bytes=4))
     bench.intake.begin()

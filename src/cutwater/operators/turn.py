@@ -1,0 +1,41 @@
+"""How long the head of a chain goes on with a batch, where it looks at one row after the other."""
+
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
+from math import inf
+from typing import TypeVar
+
+T = TypeVar("T")
+
+ROWS_AT_ONCE = 16
+"""Between them nobody looks at the clock, which costs something."""
+
+
+class Turn:
+    """Ends between two rows when it has taken ``seconds``: a function of the user may have become slow at any of them, and a cut
+    waits for it. What is left of the batch the loop brings again.
+
+    ``monotonic`` is that of the subtask's clock; without one no time passes.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = float, seconds: float = inf) -> None:
+        self._monotonic = monotonic
+        self._seconds = seconds
+        self._left = 0
+
+    def of(self, rows: Iterator[T], count: int) -> Iterator[T]:
+        """Those of a batch that has so many."""
+        return rows if self._seconds == inf else chain.from_iterable(self._parts(rows, count))
+
+    def _parts(self, rows: Iterator[T], count: int) -> Iterator[Iterator[T]]:
+        until = self._monotonic() + self._seconds
+        for done in range(0, count, ROWS_AT_ONCE):
+            if done and self._monotonic() >= until:
+                self._left = count - done
+                return
+            yield islice(rows, ROWS_AT_ONCE)
+
+    def end(self) -> int:
+        """How many rows of the batch were not looked at."""
+        left, self._left = self._left, 0
+        return left
