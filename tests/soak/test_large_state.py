@@ -25,8 +25,6 @@ PRIME = 2654435761
 TEXT = 80
 HASH_DIGITS = 20
 TAKEN = 5
-SLACK = 1.25
-"""A machine that is busy with others meanwhile decides nothing."""
 
 
 def wide_totals(folder: Path, backend: cw.StateBackend, keys: int, one_in: int) -> cw.Environment:
@@ -60,7 +58,8 @@ def wait_for_keys(job: cw.Job, keys: int) -> None:
 
 @dataclass(frozen=True)
 class Measured:
-    """Medians of some checkpoints, of each its slowest subtask: a machine that stands still for a moment decides nothing."""
+    """Medians of some checkpoints, of each its slowest subtask: a machine that stands still for a moment decides nothing. What
+    was ``stored``: by that of them that stored most."""
 
     stored: int
     seconds: float
@@ -77,7 +76,7 @@ def measured(taken: list[CheckpointInfo]) -> Measured:
         return max(part.longest_gap for part in info.subtasks)
 
     return Measured(
-        stored=int(median(lambda info: info.written_bytes)),
+        stored=max(info.written_bytes for info in taken),
         seconds=median(lambda info: info.duration),
         sync=median(lambda info: max(part.sync_duration for part in info.subtasks)),
         gap=median(gap),
@@ -142,8 +141,11 @@ def test_an_increment_of_one_percent_is_small_and_quick_and_a_restore_is_no_slow
 def test_ten_million_keys_are_there_again_no_later_than_they_took_to_be_stored(
     tmp_path: Path, backend: cw.StateBackend, kind: type[Aggregates] | type[RowStates]
 ) -> None:
-    times = took(backend, kind, KEYS, tmp_path)
-    assert times.restored <= SLACK * times.written
+    """A machine that is busy with others meanwhile decides nothing: then it is asked once more."""
+    times = took(backend, kind, KEYS, tmp_path / "first")
+    if times.restored > times.written:
+        times = took(backend, kind, KEYS, tmp_path / "again")
+    assert times.restored <= times.written
 
 
 def test_state_of_four_times_the_memory_of_its_keepers(tmp_path: Path) -> None:
