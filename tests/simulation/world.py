@@ -152,9 +152,10 @@ class World(Simulation):
             running = self.subtasks[subtask]
             work, between_steps = running._slice, running._cut_between_steps
 
-            def sliced(pace: Pace, rows: int, process: Callable[[], None]) -> None:
-                work(pace, rows, process)
+            def sliced(pace: Pace, rows: int, process: Callable[[], None]) -> int:
+                done = work(pace, rows, process)
                 self._let_others_run(str(subtask))
+                return done
 
             def stepped() -> Iterator[Step]:
                 self._let_others_run(str(subtask))

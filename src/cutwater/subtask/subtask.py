@@ -30,9 +30,9 @@ Steps = Generator[Step, None, bool]
 """Yields what the transport must do; returns whether any work was done."""
 
 LONGEST_REST_SECONDS = 3600.0
+"""A timer may be centuries away, and no thread can wait that long: the loop looks again in between."""
 SLICES_A_TURN = 4
 """When rows suddenly take so many times as long as a slice should, the rest of the slice comes later."""
-"""A timer may be centuries away, and no thread can wait that long: the loop looks again in between."""
 
 
 class Subtask(HearsDriver):
