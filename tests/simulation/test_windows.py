@@ -717,3 +717,33 @@ def test_a_column_that_is_not_there_is_told_with_those_that_are_and_no_other() -
     events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts").key_by("k")
     with pytest.raises(cw.SchemaError, match=r"no column 'w'.*; available: k, ts, v$"):
         events.window(cw.tumbling("1s")).agg(total=cw.sum("w"))
+
+
+@pytest.mark.parametrize("incremental", [False, True])
+@pytest.mark.parametrize("backend", [cw.Memory, cw.RocksDB])
+@pytest.mark.parametrize(
+    "tell",
+    [
+        lambda w: w.process(lambda rows, ctx: [(ctx.key, len(rows))], "k string, m long"),
+        lambda w: w.agg(m=cw.count_distinct("window_start")),
+    ],
+    ids=["process", "expression"],
+)
+def test_windows_of_windows_that_keep_their_rows_are_restored(tell: Any, backend: Any, incremental: bool) -> None:
+    """The rows have a ``window_start`` of their own."""
+
+    def pipeline(env: cw.Environment) -> None:
+        events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts")
+        small = events.key_by("k").window(cw.tumbling("1s")).agg(n=cw.count()).uid("small")
+        tell(small.key_by("k").window(cw.tumbling("10s"))).uid("large").collect("out")
+
+    events = [("a", time, 1) for time in range(0, 25_000, 250)]
+    steps = script(events[:30], CHECKPOINT, FAIL, events[30:])
+    told = run(pipeline, {"in": steps}, state_backend=backend(incremental=incremental))["out"]
+    assert [row.m for row in told] == [10, 10, 5]
+
+
+def test_a_column_that_windows_store_their_key_groups_in_is_refused_where_they_keep_their_rows() -> None:
+    events = cw.Environment().read(cw.from_rows([], "k string, ts long, key_group long"), uid="in")
+    with pytest.raises(cw.SchemaError, match=r"window: 'key_group'.*choose another name"):
+        events.with_timestamps("ts").key_by("k").window(cw.tumbling("1s")).process(lambda rows, ctx: [], "n long")

@@ -95,20 +95,16 @@ class SessionWindows(KeyedStateOperator):
         for key, sessions in self._table.items():
             self._early.note(_ALL, [key], ctx.now())
             for each in sessions:
-                self._note(KeyWindow(*each), key, push=False)
+                self._agenda.append(self._entry(KeyWindow(*each), key))
         heapify(self._agenda)
         self.content.open(ctx)
 
-    def _note(self, session: KeyWindow, key: Any, *, push: bool = True) -> None:
+    def _entry(self, session: KeyWindow, key: Any) -> tuple[Milliseconds, int, int, Any]:
         """What will have to be done about the session."""
         self._numbers += 1
         told = session.end - 1 <= self._reached
         when = session.end - 1 + (self._lateness if told else 0)
-        entry = (when, FORGET if told else TELL, self._numbers, key)
-        if push:
-            heappush(self._agenda, entry)
-        else:
-            self._agenda.append(entry)
+        return when, FORGET if told else TELL, self._numbers, key
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
         if batch.num_rows == 0:
@@ -167,8 +163,10 @@ class SessionWindows(KeyedStateOperator):
         content = reduce(self.content.merged, [old.content for old in touched]) if touched else None
         new = KeyWindow(start, end, self.content.added(content, fragment))
         self._table.put(key, [*kept, new])
-        if end not in {old.end for old in touched}:
-            self._note(new, key)
+        # The agenda has an entry for a session that was not told yet, and looks then how long it has become: one for each time
+        # that it becomes longer would be very many.
+        if all(old.end - 1 <= self._reached and old.end != end for old in touched):
+            heappush(self._agenda, self._entry(new, key))
         return new
 
     def on_watermark(self, watermark: Milliseconds, out: Collector) -> Iterator[None]:
@@ -229,19 +227,36 @@ class SessionWindows(KeyedStateOperator):
         """Of each point of the agenda that becomes due, what is to be told. What is done with is dropped before: a cut may come
         when it was told."""
         ahead = KeysAhead(self.store, self._agenda, time)
+        told: set[Any] = set()
+        """Keys whose sessions end when the last one that was taken did: of sessions that became one, each has an entry."""
         while self._agenda and self._agenda[0][0] <= time:
             ahead.before_next()
+            before = self._taken
             self._taken, what, _, key = heappop(self._agenda)
+            if self._taken != before:
+                told.clear()
             sessions = [KeyWindow(*each) for each in self._table.get(key) or ()]
-            if what == TELL and self._lateness:
+            if what == FORGET:
+                self._drop(key, sessions, self._taken - self._lateness)
+                yield []
+                continue
+            ending = [] if key in told else [each for each in sessions if each.end - 1 == self._taken]
+            for longer in sessions:
+                if longer.start <= self._taken < longer.end - 1:
+                    heappush(self._agenda, self._entry(longer, key))
+            if ending and self._lateness:
                 self._numbers += 1
                 heappush(self._agenda, (self._taken + self._lateness, FORGET, self._numbers, key))
-            else:
-                gone = self._taken - self._lateness
-                left = [each for each in sessions if each.end - 1 != gone]
-                if len(left) < len(sessions):
-                    self._table.put(key, left) if left else self._table.delete(key)
-            yield [Told(key, each) for each in sessions if what == TELL and each.end - 1 == self._taken]
+            elif ending:
+                self._drop(key, sessions, self._taken)
+            told.add(key)
+            yield [Told(key, each) for each in ending]
+
+    def _drop(self, key: Any, sessions: Sequence[KeyWindow], last: Milliseconds) -> None:
+        """Those whose last moment that was, if any."""
+        left = [each for each in sessions if each.end - 1 != last]
+        if len(left) < len(sessions):
+            self._table.put(key, left) if left else self._table.delete(key)
 
     def _tell(self, told: Iterable[Told], out: Collector, *, early: bool = False) -> None:
         tell(self.content, told, self._schema, out, early if self._every is not None else None)

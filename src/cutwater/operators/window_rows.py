@@ -17,6 +17,7 @@ from cutwater.operators.early_results import ChangedKeys
 from cutwater.operators.grid_windows import GridWindows
 from cutwater.operators.operator import Collector
 from cutwater.operators.window_results import WINDOW_START, of_window, with_window
+from cutwater.state.frozen import refuse_reserved
 from cutwater.state.key_index import KeyIndex
 from cutwater.state.tables import BucketTable
 
@@ -51,8 +52,16 @@ class WindowRows(GridWindows[ChangedKeys]):
     def describe(self) -> str:
         return f"{self._describe()} of rows"
 
+    def _know_rows(self, rows: pa.Schema) -> None:
+        super()._know_rows(rows)
+        for column in rows.names:
+            refuse_reserved(column, "window")
+
     def _open_table(self) -> None:
-        self._table: BucketTable = self.store.buckets(TABLE, self._rows, self._keys, WINDOW_START)
+        pane = WINDOW_START
+        while pane in self._rows.names:  # as results of another window have it
+            pane += "_"
+        self._table: BucketTable = self.store.buckets(TABLE, self._rows, self._keys, pane)
 
     def _nothing_changed(self) -> ChangedKeys:
         return ChangedKeys(self._key_schema)
