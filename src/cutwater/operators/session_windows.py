@@ -227,8 +227,8 @@ class SessionWindows(KeyedStateOperator):
         """Of each point of the agenda that becomes due, what is to be told. What is done with is dropped before: a cut may come
         when it was told."""
         ahead = KeysAhead(self.store, self._agenda, time)
+        # Keys whose sessions end when the one that was taken last did: of sessions that became one, each has an entry.
         told: set[Any] = set()
-        """Keys whose sessions end when the last one that was taken did: of sessions that became one, each has an entry."""
         while self._agenda and self._agenda[0][0] <= time:
             ahead.before_next()
             before = self._taken

@@ -1,5 +1,6 @@
 """Rows that an unaligned cut overtook: stored beside the state as they came off the exchange, replayed by a restore."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -47,8 +48,10 @@ class RecordedTable:
     def schema(self) -> pa.Schema:
         return _SCHEMA
 
-    def count_of(self, edge: int) -> int:
-        return sum(self.lanes[row.channel].edge == edge for row in self.rows)
+    def counts(self, edges: int) -> tuple[int, ...]:
+        """How many rows came on each of so many edges."""
+        found = Counter(self.lanes[row.channel].edge for row in self.rows)
+        return tuple(found[edge] for edge in range(edges))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         gathered: list[Row] = []

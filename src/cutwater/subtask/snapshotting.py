@@ -194,8 +194,8 @@ class Snapshotting:
         seconds = waiting.seconds + self._clock.monotonic() - began
         cut = replace(waiting.cut, times=replace(waiting.cut.times, alignment=alignment))
         ready = replace(waiting, cut=cut, attachments=(*waiting.attachments, *attachments), seconds=seconds)
-        counts = tuple(map(rows.count_of, range(len(edges))))
-        self._acknowledge(ready, StoredInFlight(edges, counts, table) if table.rows else None)
+        in_flight = StoredInFlight(edges, rows.counts(len(edges)), table) if table.rows else None
+        self._acknowledge(ready, in_flight)
 
     def _drop_unwanted(self) -> None:
         """Before a cut is taken out of the line: those that were given up while they were stored are stored by now."""

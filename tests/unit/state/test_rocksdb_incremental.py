@@ -743,9 +743,8 @@ def test_the_loop_may_write_while_all_rows_are_written_to_a_savepoint(
     store.close()
 
 
-def test_a_loop_with_a_small_cache_goes_on_for_a_while_beside_whoever_links(
-    tmp_path: Path, gates: list[Gate], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def links_that_wait(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """That one has begun, and that it may come to its end."""
     begun, may_end = threading.Event(), threading.Event()
     link = Database.link
 
@@ -755,6 +754,13 @@ def test_a_loop_with_a_small_cache_goes_on_for_a_while_beside_whoever_links(
         link(database, folder)
 
     monkeypatch.setattr(Database, "link", slow_link)
+    return begun, may_end
+
+
+def test_a_loop_with_a_small_cache_goes_on_for_a_while_beside_whoever_links(
+    tmp_path: Path, gates: list[Gate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end = links_that_wait(monkeypatch)
     job = Job(tmp_path, cache=1000)
     store = job.open()
     table = store.rows("s", KEYS, pa.int64())
@@ -781,15 +787,7 @@ def test_a_loop_with_a_small_cache_goes_on_for_a_while_beside_whoever_links(
 def test_a_cut_is_given_up_without_waiting_for_another_that_is_linked(
     tmp_path: Path, gates: list[Gate], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, may_end = threading.Event(), threading.Event()
-    link = Database.link
-
-    def slow_link(database: Database, folder: str) -> None:
-        begun.set()
-        assert may_end.wait(30)
-        link(database, folder)
-
-    monkeypatch.setattr(Database, "link", slow_link)
+    begun, may_end = links_that_wait(monkeypatch)
     job = Job(tmp_path)
     store = job.open()
     table = store.rows("s", KEYS, pa.int64())
