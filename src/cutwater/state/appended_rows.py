@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from cutwater.flow.batches import detached, taken
+from cutwater.flow.batches import detached, joined, taken
 from cutwater.flow.event_time import Times
 from cutwater.flow.hashing import hash_columns, key_groups
 from cutwater.state.changes import Header, with_header
@@ -50,9 +50,7 @@ class AppendedRows:
 
     def joined(self, columns: Sequence[str]) -> pa.RecordBatch:
         """These columns of all rows, of which there are some and few."""
-        parts = [chunk.select(list(columns)) for chunk in self.chunks]
-        joined: pa.RecordBatch = pa.concat_batches(parts)  # type: ignore[attr-defined]  # the stubs lack it
-        return joined
+        return joined([chunk.select(list(columns)) for chunk in self.chunks])
 
     def take(self, rows: Times) -> pa.RecordBatch:
         """Those, in this order."""
