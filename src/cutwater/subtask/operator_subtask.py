@@ -11,6 +11,7 @@ from cutwater.barrier.tracking import BarrierTracking
 from cutwater.barrier.unaligned import Aligning
 from cutwater.control.messages import CutNow, Decline, RequestPause, RequestResume, TriggerCheckpoint
 from cutwater.errors import ControlError
+from cutwater.flow.batches import joined
 from cutwater.flow.envelope import Row, RowKind, read_data
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import key_group_range
@@ -248,7 +249,7 @@ class OperatorSubtask(Subtask):
     def _process(self, row: Row) -> Iterator[Step]:
         rows = self._taken_together(row)
         batches = [read_data(each, self._schema[each.channel]) for each in rows]
-        batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)  # type: ignore[attr-defined]
+        batch = joined(batches)
         entry, pace = self._entry[row.channel], self._pace[row.channel]
         start = 0
         while start < batch.num_rows:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
+from cutwater.flow.batches import joined
 from cutwater.flow.envelope import Row, barrier_row, data_row, end_row, idle_row, watermark_row
 from cutwater.flow.hashing import hash_columns, key_groups
 from cutwater.flow.ids import ChannelId, CheckpointId
@@ -69,7 +70,7 @@ class _ChannelBuffer:
         """All records, in payloads of at most about ``payload_bytes``. The last one tells the watermark behind them."""
         if not self._batches:
             return []
-        whole = self._batches[0] if len(self._batches) == 1 else pa.concat_batches(self._batches)  # type: ignore[attr-defined]  # the stubs lack it
+        whole = joined(self._batches)
         pieces = max(1, -(-self.bytes // payload_bytes))
         step = max(1, -(-whole.num_rows // pieces))
         self._batches, self.bytes = [], 0
