@@ -236,6 +236,34 @@ def test_an_unaligned_cut_comes_between_slow_timers_and_sessions(which: str) -> 
     assert A_ROW <= longest <= FlowLimits().slice_seconds + A_ROW
 
 
+TIMER_AFTER = 100
+
+
+class SlowWithATimer(cw.KeyedProcess):
+    """Says for each of its timers how many milliseconds late it was."""
+
+    is_set = cw.ValueState("boolean")
+
+    def process(self, row: Any, ctx: Any) -> Any:
+        clock.advance(A_ROW)
+        if not self.is_set.value:
+            self.is_set.value = True
+            ctx.timers.processing_time(ctx.now + TIMER_AFTER)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        self.is_set.clear()
+        yield (ctx.now - timestamp,)
+
+
+@pytest.mark.parametrize("unaligned", [False, True])
+def test_timers_of_the_clock_do_not_wait_for_the_slow_rows_that_came_with_theirs(unaligned: bool) -> None:
+    env = _environment(unaligned=unaligned)
+    _of_one_key(env.read(cw.sequence(ROWS), uid="numbers")).process(SlowWithATimer, NUMBER).uid("slow").collect("out")
+    _, late = _run_to_its_results(env)
+    assert len(late) > ROWS * A_ROW * 1000 / (TIMER_AFTER * 3)
+    assert max(late) <= 1000 * (ROWS_AT_ONCE * A_ROW + 0.1)
+
+
 def _run(env: cw.Environment) -> list[CheckpointInfo]:
     return _run_to_its_results(env)[0]
 

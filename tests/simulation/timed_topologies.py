@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any
 
 import cutwater as cw
@@ -34,6 +35,24 @@ class Reminders(cw.KeyedProcess):
         yield ctx.key, timestamp
 
 
+class ByTheClock(cw.KeyedProcess):
+    """Each record is told by timers that are due at once, whatever the clock says: they fire before the rows that came with
+    it are processed."""
+
+    waiting = cw.MapState("long", "long")
+
+    def process(self, row: Any, ctx: Any) -> None:
+        for later in range(1, RANGES + 1):
+            due = next(time for time in count() if time not in self.waiting)
+            self.waiting[due] = row.v + later
+            ctx.timers.processing_time(due)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        at = self.waiting[timestamp]
+        del self.waiting[timestamp]
+        yield ctx.key, at
+
+
 class Rows(cw.AggregateFunction):
     """A count that is kept and told key by key."""
 
@@ -56,6 +75,11 @@ class Rows(cw.AggregateFunction):
 def _reminded(numbers: Sequence[Numbers]) -> Counter[Any]:
     records = [record for source in numbers for record in source.records()]
     return Counter({(record[3], record[2] + later): 1 for record in records for later in range(1, RANGES + 1)})
+
+
+def _reminded_each(numbers: Sequence[Numbers]) -> Counter[Any]:
+    records = [record for source in numbers for record in source.records()]
+    return Counter((record[3], record[2] + later) for record in records for later in range(1, RANGES + 1))
 
 
 def _counted(size: int, slide: int) -> Callable[[Sequence[Numbers]], Counter[Any]]:
@@ -118,6 +142,10 @@ def _timers(out_of_orderness: str) -> Callable[[cw.Stream], None]:
     return build
 
 
+def _timers_of_the_clock(a: cw.Stream) -> None:
+    a.key_by("k").process(ByTheClock, "k long, at long").uid("reminders").collect("out")
+
+
 def _windows(windows: Any, lateness: str, tell: Callable[[Any], cw.Stream]) -> Callable[[cw.Stream], None]:
     def build(a: cw.Stream) -> None:
         told = tell(_timed(a, "3ms").window(windows, allowed_lateness=lateness)).uid("windows")
@@ -141,6 +169,7 @@ TIMED = {
     for topology in (
         Topology("timers", _timers("2ms"), lambda p: {"out": Told(_reminded)}),
         Topology("timers at the end", _timers("1h"), lambda p: {"out": Told(_reminded)}),
+        Topology("timers of the clock", _timers_of_the_clock, lambda p: {"out": Told(_reminded_each)}),
         Topology("tumbling", _windows(TUMBLING, "0ms", _in_columns), lambda p: {"out": Told(_counted(RANGES, RANGES))}),
         Topology("sliding", _windows(SLIDING, "0ms", _by_key), lambda p: {"out": Told(_counted(RANGES, 2))}),
         Topology("kept", _windows(SLIDING, "1h", _in_columns), lambda p: {"out": Told(_counted(RANGES, 2))}),

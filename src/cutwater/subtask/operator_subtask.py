@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -67,6 +68,8 @@ class OperatorSubtask(Subtask):
         }
         self._unstored: FrozenCut | None = None
         """Frozen, and not yet handed to the snapshot thread."""
+        self._in_hand: Callable[[], Sequence[Row]] = list
+        """What was taken from the inbox and is not processed: an unaligned cut takes it along."""
         self._awaits: CheckpointId | None = None
         """Stands still until the barriers of this one have arrived."""
         aligned = Aligning(WaitingForFirstBarrier(live))
@@ -174,8 +177,11 @@ class OperatorSubtask(Subtask):
         return self.intake.due_cut is not None
 
     def _cut_between_steps(self) -> Iterator[Step]:
+        yield from self._cut_if_due()
+
+    def _cut_if_due(self) -> Iterator[Step]:
         if (mark := self.intake.due_cut) is not None:
-            yield from self._cut(mark)
+            yield from self._cut(mark, self._in_hand())
 
     def _taken(self, mark: CutMark, rest: Sequence[Row]) -> None:
         if mark.unaligned:
@@ -257,8 +263,11 @@ class OperatorSubtask(Subtask):
             start += self._slice(pace, piece.num_rows, _call(entry, piece))
             if start < batch.num_rows:
                 yield from self._send_ready()
-                if (mark := self.intake.due_cut) is not None:
-                    yield from self._cut(mark, _unprocessed(rows, batches, start))
+                self._in_hand = partial(_unprocessed, rows, batches, start)
+                # The clock does not wait for the last row, which may be a minute away.
+                yield from self._fire_timers()
+                yield from self._cut_if_due()
+        self._in_hand = list
         for each in rows:
             self._watermark.advance(each.channel, each.mark)
         yield from self._tell_time()
