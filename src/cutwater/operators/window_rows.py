@@ -19,7 +19,7 @@ from cutwater.operators.operator import Collector
 from cutwater.operators.window_results import WINDOW_START, of_window, with_window
 from cutwater.state.frozen import refuse_reserved
 from cutwater.state.key_index import KeyIndex
-from cutwater.state.tables import BucketTable
+from cutwater.state.tables import BucketTable, ReadsInShares
 
 TABLE = "windows"
 ROWS_A_STEP = 4096
@@ -85,25 +85,35 @@ class WindowRows(GridWindows[ChangedKeys]):
         self, end: Milliseconds, out: Collector, changed: ChangedKeys | None, *, early: bool = False
     ) -> Iterator[bool]:
         mark = early if self._every is not None else None
+        none_told = True
         for part in self._by_key(end, changed):
             if part is not None:
+                none_told = False
                 results = self._results_of(part, end, out)
                 if results.num_rows:
                     window = of_window(end - self._ends.windows.size, end, results.num_rows, mark)
                     out.emit(with_window(results, self.where_ends_stand, window, self._schema))
-            yield part is None
+            yield none_told
 
     def _by_key(self, end: Milliseconds, changed: ChangedKeys | None) -> Iterator[KeyedRows | None]:
-        """All rows of the window, in parts of whole keys. Before the first part, None between two steps towards it."""
+        """All rows of the window, in parts of whole keys. None between two steps towards a part."""
+        panes = self._ends.windows.panes_of_window(end)
+        table = self._table
+        for share in table.shares(panes) if isinstance(table, ReadsInShares) else [table.read(panes)]:
+            wanted = (self._wanted(batch, end, changed) for batch in _in_steps(share))
+            yield from self._of_share(wanted)
+
+    def _of_share(self, share: Iterable[pa.RecordBatch]) -> Iterator[KeyedRows | None]:
+        """The rows of some keys."""
         index = KeyIndex(self._key_schema)
         batches: list[pa.RecordBatch] = []
         numbers: list[npt.NDArray[np.int32]] = []
-        for batch in _in_steps(self._table.read(self._ends.windows.panes_of_window(end))):
-            wanted = self._wanted(batch, end, changed)
-            batches.append(wanted)
-            numbers.append(index.locate(self._keys_of(wanted).columns, wanted.num_rows).rows)
+        for batch in share:
+            batches.append(batch)
+            numbers.append(index.locate(self._keys_of(batch).columns, batch.num_rows).rows)
             yield None
         if len(index) == 0:
+            yield None
             return
         order, edges = side_by_side(np.concatenate(numbers), len(index))
         yield None

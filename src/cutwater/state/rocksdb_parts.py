@@ -128,11 +128,15 @@ class Parts(Generic[M]):
 
     def stored(self, entries: Iterator[Entry]) -> Iterator[Entry]:
         """Those that are not in memory too, nor of a bucket that was dropped and only waits to go, at this moment."""
+        return self.stored_by_now()(entries)
+
+    def stored_by_now(self) -> Callable[[Iterator[Entry]], Iterator[Entry]]:
+        """The same, of entries that are looked for later."""
         visible = self.visible
         going = {each.namespace for each in self._leaving if isinstance(each, Drop)}
         if not going:
-            return (entry for entry in entries if number_of(entry[0]) < visible)
-        return (
+            return lambda entries: (entry for entry in entries if number_of(entry[0]) < visible)
+        return lambda entries: (
             entry
             for entry in entries
             if number_of(entry[0]) < visible and prefix_parts(entry[0][:PREFIX_BYTES])[1] not in going

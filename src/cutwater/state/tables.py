@@ -128,7 +128,7 @@ class JoinTable(Protocol):
 
 
 class BucketTable(Protocol):
-    """Rows by bucket, in the order in which they came."""
+    """Rows by bucket, those of a key in the order in which they came."""
 
     @property
     def name(self) -> str: ...
@@ -140,12 +140,22 @@ class BucketTable(Protocol):
         """The batch is kept: nobody changes it."""
 
     def read(self, buckets: Iterable[int]) -> Iterator[pa.RecordBatch]:
-        """The rows that are there now. A batch is read when it is asked for: rows may be added and all be frozen meanwhile, but
-        none of ``buckets`` dropped."""
+        """The rows that are there now, those of a key one bucket behind the other. A batch is read when it is asked for: rows may
+        be added and all be frozen meanwhile, but none of ``buckets`` dropped."""
 
     def drop(self, bucket: int) -> None: ...
 
     def freeze(self) -> FrozenTable: ...
+
+
+@runtime_checkable
+class ReadsInShares(Protocol):
+    """A ``BucketTable`` whose rows may be more than memory holds: who needs all rows of a key at once need not have those of all
+    keys."""
+
+    def shares(self, buckets: Iterable[int]) -> Iterator[Iterator[pa.RecordBatch]]:
+        """As ``read``, but all rows of a key are in one share. Each is read to its end before the next is asked for. One without
+        rows is a step on the way to others."""
 
 
 class RowTable(Protocol):

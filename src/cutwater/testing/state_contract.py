@@ -17,6 +17,7 @@ from cutwater.flow.key_groups import key_group_range
 from cutwater.state.backend import KeyedStateStore, StateBackend
 from cutwater.state.frozen import KEY_GROUP_COLUMN, FrozenTable
 from cutwater.state.tables import Column, JoinSide, Merge, Update
+from cutwater.testing.bucket_contract import buckets_are_read_as_they_were_whatever_comes_and_is_frozen_meanwhile
 from cutwater.testing.contract_tables import (
     KINDS,
     MAX_PARALLELISM,
@@ -375,6 +376,7 @@ STATE_CHECKS: tuple[Check, ...] = (
     a_snapshot_without_new_input_equals_the_restored_one,
     what_does_not_fit_is_refused,
     joins_find_rows_in_the_order_of_arrival,
+    buckets_are_read_as_they_were_whatever_comes_and_is_frozen_meanwhile,
     increments_add_up_whatever_completes_and_whenever_that_is_heard,
     increments_are_read_at_any_parallelism,
     a_checkpoint_with_no_new_input_stores_nothing,

@@ -21,6 +21,7 @@ from cutwater.windows import Sessions
 from tests.unit.operators.collecting import Collected, opened
 
 KEYS = 20_000
+ROWS = 6_000
 
 
 class Rows(cw.AggregateFunction):
@@ -143,7 +144,7 @@ def test_many_rows_of_a_window_are_read_in_steps_whatever_is_frozen_meanwhile(
         assert rows_read <= 2 * 500
         assert batches_read <= 50
         if operator.may_be_cut and len(steps) % 10 == 1:
-            freeze(operator)
+            freeze(operator, KEYS)
     assert max(steps) <= 2 * 500
     assert sum(steps) == KEYS
     assert (stored > KEYS // 2) is (cache in ("40kB", "1kB")), "from RocksDB"
@@ -151,8 +152,50 @@ def test_many_rows_of_a_window_are_read_in_steps_whatever_is_frozen_meanwhile(
     operator.close()
 
 
-def freeze(operator: Operator) -> None:
+def test_of_a_window_that_is_not_in_memory_some_keys_are_at_a_time_and_no_cut_comes_between_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+
+    class Index(KeyIndex):
+        """A new one begins when the rows of the one before are told."""
+
+        def __init__(self, keys: pa.Schema) -> None:
+            super().__init__(keys)
+            held.append(0)
+
+        def locate(self, columns: Sequence[Any], records: int) -> Touched:
+            held[-1] += records
+            return super().locate(columns, records)
+
+    monkeypatch.setattr(window_rows, "KeyIndex", Index)
+    monkeypatch.setattr(rocksdb_buckets, "SHARE_ROWS", 200)
+    env = cw.Environment(checkpointing=None)
+    stream = env.read(cw.from_rows([], "k string, ts long, v long"), uid="in").with_timestamps("ts")
+    windowed = stream.key_by("k").window(cw.sliding("4s", "1s")).agg(values=cw.collect_list("v"))
+    operator, out = opened(windowed, cw.RocksDB(cache="40kB", local_directories=[str(tmp_path)])), Collected()
+    for start in range(0, ROWS, 1000):
+        rows = [(f"k{n % 300}", n // 300 % 4 * 1000, n) for n in range(start, start + 1000)]
+        operator.process(batch_of(rows, stream.schema, "test"), 0, out)
+    told_in_steps(operator, 3_000, out)
+    held.clear()
+    told: dict[str, list[int]] = {}
+    for _ in operator.on_watermark(4_000, out):
+        if not told:
+            freeze(operator, ROWS)
+        told |= {row[0]: row[-1] for row in out.taken()}
+        if len(told) < 300:
+            assert operator.may_be_cut is (not told)
+    assert told == {f"k{n}": sorted(range(n, ROWS, 300), key=lambda v: v // 300 % 4) for n in range(300)}, (
+        "pane by pane"
+    )
+    assert sum(held) == ROWS
+    assert max(held) < ROWS // 10
+    operator.close()
+
+
+def freeze(operator: Operator, rows: int) -> None:
     for table in operator.snapshot(CheckpointId(1)).tables:  # type: ignore[union-attr]
-        assert sum(batch.num_rows for batch in table.batches()) == KEYS
+        assert sum(batch.num_rows for batch in table.batches()) == rows
         table.release()
     operator.checkpoint_ended(CheckpointId(1), completed=False)

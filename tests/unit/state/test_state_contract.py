@@ -1,7 +1,7 @@
 """The contract of state backends: ours keep it, and its checks find backends that do not."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,10 @@ import pytest
 import cutwater as cw
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.state import rocksdb_buckets
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.memory import IncrementalMemoryStore, MemoryStore
+from cutwater.state.memory_buckets import MemoryBuckets
 from cutwater.state.memory_increments import Increments
 from cutwater.state.memory_join import MemoryJoin
 from cutwater.state.memory_panes import MemoryPanes
@@ -22,6 +24,7 @@ from cutwater.state.tracked_aggregates import TrackedAggregateTable
 from cutwater.state.tracked_panes import TrackedPanes
 from cutwater.state.tracked_rows import TrackedRowTable
 from cutwater.testing import STATE_CHECKS, check_state_backend
+from cutwater.testing.bucket_contract import buckets_are_read_as_they_were_whatever_comes_and_is_frozen_meanwhile
 from cutwater.testing.increment_contract import increments_add_up_whatever_completes_and_whenever_that_is_heard
 from cutwater.testing.state_contract import Check
 
@@ -44,6 +47,14 @@ def test_incremental_memory(check: Check) -> None:
 @pytest.mark.parametrize("check", STATE_CHECKS, ids=lambda check: check.__name__)
 def test_rocksdb(check: Check, cache: int, tmp_path: Path, *, incremental: bool) -> None:
     check(cw.RocksDB(incremental=incremental, cache=cache, local_directories=[str(tmp_path)]))
+
+
+@pytest.mark.parametrize("cache", [1, 4000])
+def test_rocksdb_reads_buckets_by_key_group(cache: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rocksdb_buckets, "SHARE_ROWS", 1)
+    monkeypatch.setattr(rocksdb_buckets, "STEP_PARTS", 1)
+    backend = cw.RocksDB(incremental=True, cache=cache, local_directories=[str(tmp_path)])
+    buckets_are_read_as_they_were_whatever_comes_and_is_frozen_meanwhile(backend)
 
 
 @dataclass(frozen=True)
@@ -143,6 +154,28 @@ class JoinsBackwards(MemoryStore):
         return Table()
 
 
+class ReadsBucketsAsTheyBecome(MemoryStore):
+    def buckets(self, *arguments: Any) -> Any:
+        class Table(MemoryBuckets):
+            def read(self, buckets: Iterable[int]) -> Iterator[pa.RecordBatch]:
+                return (batch for bucket in buckets for batch in self._of[bucket].chunks)
+
+        table = Table(*arguments, self._max_parallelism)
+        self._add(table)
+        return table
+
+
+class SharesKeys(MemoryStore):
+    def buckets(self, *arguments: Any) -> Any:
+        class Table(MemoryBuckets):
+            def shares(self, buckets: Iterable[int]) -> Iterator[Iterator[pa.RecordBatch]]:
+                return iter([iter([batch]) for batch in self.read(buckets)])
+
+        table = Table(*arguments, self._max_parallelism)
+        self._add(table)
+        return table
+
+
 ONE_STORE = MemoryStore("contract", KeyGroupRange(0, 127), 128)
 
 
@@ -160,6 +193,8 @@ def one_for_all(*_: Any) -> MemoryStore:
         (TellsNoNull, "value under None"),
         (DropsNoPane, "panes after 4 writes"),
         (JoinsBackwards, "join after 1 writes"),
+        (ReadsBucketsAsTheyBecome, "rows of buckets as they were"),
+        (SharesKeys, "keys that are in two shares"),
         (one_for_all, "declared twice"),
         (lambda *_: ONE_STORE, "sent to workers: .*pickle"),
     ],
