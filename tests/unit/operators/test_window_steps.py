@@ -13,7 +13,7 @@ from cutwater.operators import window_rows
 from cutwater.operators.operator import Operator
 from cutwater.operators.session_windows import SESSIONS_A_STEP
 from cutwater.rows import batch_of
-from cutwater.state import rocksdb_buckets, rocksdb_layout
+from cutwater.state import memory_aggregates, memory_panes, rocksdb_buckets, rocksdb_layout, rocksdb_panes
 from cutwater.state.key_index import KeyIndex
 from cutwater.state.memory import Memory
 from cutwater.state.tables import Touched
@@ -148,6 +148,42 @@ def test_many_rows_of_a_window_are_read_in_steps_whatever_is_frozen_meanwhile(
     assert sum(steps) == KEYS
     assert (stored > KEYS // 2) is (cache in ("40kB", "1kB")), "from RocksDB"
     assert {row[0]: row[-1] for row in out.rows()} == {f"k{n}": [*range(n, KEYS, 300)] for n in range(300)}
+    operator.close()
+
+
+@pytest.mark.parametrize("cache", [None, "1GB", "40kB"])
+def test_the_pieces_of_a_sliding_window_are_merged_in_steps(
+    cache: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbered = Work()
+
+    class Index(KeyIndex):
+        def locate(self, columns: Sequence[Any], records: int) -> Touched:
+            numbered.note(records)
+            return super().locate(columns, records)
+
+    monkeypatch.setattr(memory_aggregates, "KeyIndex", Index)
+    monkeypatch.setattr(memory_panes, "ROWS_A_STEP", 500)
+    monkeypatch.setattr(memory_panes, "BYTES_A_STEP", 500)
+    monkeypatch.setattr(memory_panes, "PROMOTED_ROWS", 500)
+    monkeypatch.setattr(rocksdb_panes, "READ_ROWS", 500)
+    env = cw.Environment(checkpointing=None)
+    stream = env.read(cw.from_rows([], "k string, ts long"), uid="in").with_timestamps("ts")
+    windowed = stream.key_by("k").window(cw.sliding("4s", "1s")).agg(n=cw.count())
+    backend = Memory() if cache is None else cw.RocksDB(cache=cache, local_directories=[str(tmp_path)])
+    operator, out = opened(windowed, backend), Collected()
+    for second in range(4):
+        for start in range(0, KEYS // 4, 1000):
+            rows = [(f"k{n}", 1000 * second) for n in range(start, start + 1000)]
+            operator.process(batch_of(rows, stream.schema, "test"), 1, out)
+    for _ in operator.on_watermark(3_000, out):
+        pass
+    out.taken()
+    numbered.taken()
+    steps = [numbered.taken()[0] for _ in operator.on_watermark(4_000, out)]
+    assert sum(steps) >= KEYS
+    assert max(steps) <= 3 * 500
+    assert sorted(row[0::3] for row in out.rows()) == sorted((f"k{n}", 4) for n in range(KEYS // 4))
     operator.close()
 
 
