@@ -3,7 +3,8 @@
 What changed since the last time is not in snapshots: behind a restore every open window is told once, for all its keys.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 from cutwater.flow.watermarks import Milliseconds
 from cutwater.state.key_index import KeyIndex
+from cutwater.state.parted_dict import Layer, parted_if_large
 
 
 class Changes(Protocol):
@@ -32,11 +34,24 @@ class ChangedKeys:
         return self._index.find(keys.columns, keys.num_rows) >= 0
 
 
-class ChangedValues(dict[Any, None]):
-    """Keys as Python values, in the order in which they changed."""
+class ChangedValues:
+    """Keys as Python values, in the order in which they changed: that in which whatever is kept of them was made, so that it is
+    near in memory."""
+
+    __slots__ = ("_known", "_order")
+
+    def __init__(self) -> None:
+        self._known: Layer = {}
+        self._order: list[Any] = []
 
     def add(self, keys: Iterable[Any]) -> None:
-        self.update(dict.fromkeys(keys))
+        new = [key for key in dict.fromkeys(keys) if key not in self._known]
+        self._known.update(zip(new, repeat(None)))
+        self._known = parted_if_large(self._known)
+        self._order += new
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._order)
 
 
 C = TypeVar("C", bound=Changes)

@@ -72,7 +72,7 @@ class GridWindows(KeyedStateOperator, Generic[C]):
         self._resumed = restored_due(ctx)
         self._told_before = ToldBefore(ctx, self._keys)
         for slot in self._slots():
-            self._ends.expect_ends(self._ends_of_slot(slot))
+            self._ends.expect_ends(slot, self._ends_of_slot(slot))
         self._early.note_all(self._ends.open_ones(), ctx.now())
 
     @abstractmethod
@@ -110,7 +110,7 @@ class GridWindows(KeyedStateOperator, Generic[C]):
         now = self._now()
         for slot, keys in self._gather(batch, times):
             ends = list(self._ends_of_slot(slot))
-            for end in self._ends.expect_ends(ends):
+            for end in self._ends.expect_ends(slot, ends):
                 again.setdefault(end, self._nothing_changed()).add(keys)
             for end in ends:
                 if end - 1 > self._ends.reached:
@@ -177,7 +177,7 @@ class GridWindows(KeyedStateOperator, Generic[C]):
         self.may_be_cut = False
 
     def _reach(self, time: Milliseconds) -> Iterator[None]:
-        for slot in self._ends.reach(time, self._slots()):
+        for slot in self._ends.reach(time):
             yield from self._drop(slot)
 
     def _inline(self) -> Json:

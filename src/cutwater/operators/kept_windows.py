@@ -1,8 +1,8 @@
 """Windows on a grid whose content is kept by key as Python values: ``reduce``, and aggregates that are not kept in columns."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import reduce
-from itertools import compress, islice
+from itertools import compress, islice, repeat
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,16 @@ from cutwater.operators.operator import Collector, OperatorContext
 from cutwater.operators.window_content import KeyWindow, Told, WindowContent, tell
 from cutwater.operators.window_results import windowed
 from cutwater.state.key_index import KeyIndex
+from cutwater.state.parted_dict import Layer, PartedDict
 from cutwater.state.tables import RowTable
 from cutwater.windows import Windows
 
 TABLE = "windows"
 KEYS_A_STEP = 1024
+KEYS_GATHERED = 16_384
+"""In a step in which they are only looked at."""
+MOST_IN_A_DICT = 1 << 20
+"""It grows in some 30 ms then, and is faster than several."""
 
 
 class KeptWindows(GridWindows[ChangedValues]):
@@ -59,10 +64,10 @@ class KeptWindows(GridWindows[ChangedValues]):
     def _open_table(self) -> None:
         stored = pa.map_(pa.int64(), self.content.stored_type)
         self._table: RowTable = self.store.rows(TABLE, self._key_schema, stored)
-        self._keys_of: dict[int, ChangedValues] = {}
+        self._keys_of: dict[int, list[Any]] = {}
         for key, contents in self._table.items():
             for slot in contents:
-                self._keys_of.setdefault(slot, ChangedValues()).add([key])
+                self._keys_of.setdefault(slot, []).append(key)
 
     def _nothing_changed(self) -> ChangedValues:
         return ChangedValues()
@@ -110,23 +115,23 @@ class KeptWindows(GridWindows[ChangedValues]):
             if contents is None:
                 contents = {}
                 self._table.put(key, contents)
+            if slot not in contents:
+                self._keys_of.setdefault(slot, []).append(key)
             contents[slot] = self.content.added(contents.get(slot), fragment)
             touched.setdefault(slot, []).append(key)
-        for slot, changed in touched.items():
-            self._keys_of.setdefault(slot, ChangedValues()).add(changed)
-            yield slot, changed
+        yield from touched.items()
 
     def _tell(
         self, end: Milliseconds, out: Collector, changed: ChangedValues | None, *, early: bool = False
     ) -> Iterator[bool]:
         slots = [slot for slot in self._slots_of_window(end) if slot in self._keys_of]
-        every = changed if changed is not None else dict.fromkeys(key for slot in slots for key in self._keys_of[slot])
-        keys = self._to_tell(every, end)
+        keys = iter(changed) if changed is not None else (yield from self._keys_of_all(slots))
         mark = early if self._every is not None else None
         while step := list(islice(keys, KEYS_A_STEP)):
-            self.store.expect(step)
+            untold = self._untold(step, end)
+            self.store.expect(untold)
             told = []
-            for key in step:
+            for key in untold:
                 contents = self._table.get(key)
                 parts = [contents[slot] for slot in slots if slot in contents]
                 content = reduce(self.content.merged, parts)
@@ -134,19 +139,30 @@ class KeptWindows(GridWindows[ChangedValues]):
             tell(self.content, told, self._schema, out, mark)
             yield False
 
-    def _to_tell(self, every: Iterable[Any], end: Milliseconds) -> Iterator[Any]:
-        keys = list(every) if self._some_told(end) else []
-        if not keys:
-            return iter(every)
+    def _keys_of_all(self, slots: Sequence[int]) -> Generator[bool, None, Iterator[Any]]:
+        """Each key of any of ``slots``, once."""
+        lists = [self._keys_of[slot] for slot in slots]
+        if len(lists) == 1:
+            return iter(lists[0])
+        together: Layer = {} if sum(map(len, lists)) <= MOST_IN_A_DICT else PartedDict()
+        for keys in lists:
+            for start in range(0, len(keys), KEYS_GATHERED):
+                together.update(zip(keys[start : start + KEYS_GATHERED], repeat(None)))
+                yield True
+        return (key for key, _ in together.items())
+
+    def _untold(self, keys: list[Any], end: Milliseconds) -> list[Any]:
+        if not self._some_told(end):
+            return keys
         columns = [keys] if len(self._keys) == 1 else [list(column) for column in zip(*keys, strict=True)]
         arrays = [pa.array(column, field.type) for column, field in zip(columns, self._key_schema, strict=True)]
-        return compress(
-            keys, self._told_before.untold(pa.RecordBatch.from_arrays(arrays, schema=self._key_schema), end)
-        )
+        rows = pa.RecordBatch.from_arrays(arrays, schema=self._key_schema)
+        return list(compress(keys, self._told_before.untold(rows, end)))
 
     def _drop(self, slot: int) -> Iterator[None]:
-        keys = iter(self._keys_of.pop(slot))
-        while step := list(islice(keys, KEYS_A_STEP)):
+        keys = self._keys_of.pop(slot)
+        while step := keys[-KEYS_A_STEP:]:
+            del keys[-KEYS_A_STEP:]
             self.store.expect(step)
             for key in step:
                 contents = self._table.own(key, dict)

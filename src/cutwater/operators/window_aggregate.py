@@ -112,15 +112,16 @@ class WindowAggregate(KeyedStateOperator):
             # Half of a window: a snapshot could not say which of its keys were told.
             self.may_be_cut = False
             yield from self._tell(end, out)
-            self._reach(end - 1)
+            yield from self._reach(end - 1)
             self.may_be_cut = True
             yield
-        self._reach(time)
+        yield from self._reach(time)
         self._ends.due_until = None
 
-    def _reach(self, time: Milliseconds) -> None:
-        for pane in self._ends.reach(time, self._table.panes()):
+    def _reach(self, time: Milliseconds) -> Iterator[None]:
+        for pane in self._ends.reach(time):
             self._table.drop(pane)
+            yield
 
     def _tell(
         self, end: Milliseconds, out: Collector, changed: ChangedKeys | None = None, *, early: bool = False

@@ -1,4 +1,4 @@
-"""Which windows are still to be told, and which panes are done with. Pure.
+"""Which windows are still to be told, and which rows are done with. Pure.
 
 That a window was told follows from how far time had come, which is in the snapshot: no mark is kept for it.
 """
@@ -9,7 +9,6 @@ from heapq import heappop, heappush
 import numpy as np
 
 from cutwater.flow.watermarks import MIN_WATERMARK, Milliseconds
-from cutwater.operators.window_panes import is_over
 from cutwater.windows import Windows
 
 
@@ -25,14 +24,22 @@ class WindowEnds:
         """Of the windows that have records and were not told yet; a heap."""
         self._waiting: set[Milliseconds] = set()
         """The same ends."""
+        self._needed: list[tuple[Milliseconds, Milliseconds]] = []
+        """Until when each pane, or window by its start, that has records is needed; a heap."""
+        self._held: set[Milliseconds] = set()
+        """The same panes, or windows."""
 
     def expect(self, pane: Milliseconds) -> list[Milliseconds]:
         """The pane has records: each of its windows is to be told when it ends. The ends of those that were told already and
         are not done with."""
-        return self.expect_ends(self.windows.ends_of_pane(pane))
+        return self.expect_ends(pane, self.windows.ends_of_pane(pane))
 
-    def expect_ends(self, ends: Iterable[Milliseconds]) -> list[Milliseconds]:
-        """The same of the windows that end there."""
+    def expect_ends(self, slot: Milliseconds, ends: Iterable[Milliseconds]) -> list[Milliseconds]:
+        """The same of the windows that end there. ``slot``: where their records are kept, a pane or the start of a window."""
+        if slot not in self._held:
+            self._held.add(slot)
+            last_end = int(self.windows.last_ends(np.array([slot]))[0])
+            heappush(self._needed, (last_end - 1 + self.lateness, slot))
         told = []
         for end in ends:
             if end - 1 > self.reached:
@@ -57,11 +64,13 @@ class WindowEnds:
             self._waiting.discard(end)
             yield end
 
-    def reach(self, time: Milliseconds, panes: Iterable[Milliseconds]) -> list[Milliseconds]:
-        """Time has come to ``time``, and what was due was told. Those of ``panes`` that nobody needs any more."""
+    def reach(self, time: Milliseconds) -> Iterator[Milliseconds]:
+        """Time has come to ``time``, and what was due was told. The panes, or windows by their starts, that nobody needs any
+        more: each is to be dropped."""
         if time <= self.reached:
-            return []
+            return
         self.reached = time
-        known = np.fromiter(panes, np.int64)
-        done: list[Milliseconds] = known[is_over(self.windows, self.lateness, known, time)].tolist()
-        return done
+        while self._needed and self._needed[0][0] <= time:
+            _, slot = heappop(self._needed)
+            self._held.discard(slot)
+            yield slot

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from cutwater.flow.batches import detached
+from cutwater.flow.batches import detached, gathered, pieces
 from cutwater.flow.hashing import hash_arrays, key_groups
 from cutwater.flow.partitioning import by_number
 from cutwater.state.encoded_keys import plain
@@ -21,6 +21,8 @@ PROMOTED_ROWS = 4096
 MOST_BATCHES = 32
 """Beyond it they are joined: what a batch costs whatever its size would outgrow its rows."""
 
+ROWS_A_STEP, BYTES_A_STEP = 32_768, 1 << 20
+"""Of several panes, about so much is merged at once."""
 
 _serials = itertools.count()
 
@@ -70,7 +72,9 @@ class MemoryPanes:
                 if len(kept.rows) == MOST_BATCHES:
                     kept.rows = [pa.concat_batches(kept.rows)]  # type: ignore[attr-defined]  # the stubs lack it
                 return
-            kept.table = self._merged([*kept.rows, partial])
+            kept.table = self._empty(expected_keys=kept.count)
+            for batch in (*kept.rows, partial):
+                self._add(kept.table, batch)
             kept.rows = []
         else:
             self._add(kept.table, partial)
@@ -80,9 +84,12 @@ class MemoryPanes:
         if len(present) == 1 and present[0].table is not None:
             yield from self._content(present[0].table)
             return
-        rows = [batch for pane in present for batch in self._rows(pane)]
-        if rows:
-            yield from self._content(self._merged(rows))
+        rows = (piece for pane in present for batch in self._rows(pane) for piece in pieces(batch, ROWS_A_STEP))
+        table = self._empty(expected_keys=max((pane.keys for pane in present), default=0))
+        for some in gathered(rows, BYTES_A_STEP):
+            self._add(table, some)
+            yield some.slice(0, 0)
+        yield from self._content(table)
 
     def drop(self, pane: int) -> None:
         self._of.pop(pane, None)
@@ -105,15 +112,12 @@ class MemoryPanes:
     def _rows(self, pane: "_Pane") -> Iterable[pa.RecordBatch]:
         return pane.rows if pane.table is None else self._content(pane.table)
 
-    def _merged(self, rows: Sequence[pa.RecordBatch]) -> MemoryAggregateTable:
+    def _empty(self, expected_keys: int) -> MemoryAggregateTable:
         columns = [column for column, _ in self._columns]
-        table = MemoryAggregateTable(
+        return MemoryAggregateTable(
             self._uid, self.name, self._keys, columns, self._max_parallelism,
-            stamp=self._stamp, expected_keys=sum(batch.num_rows for batch in rows),
+            stamp=self._stamp, expected_keys=expected_keys,
         )  # fmt: skip
-        for batch in rows:
-            self._add(table, batch)
-        return table
 
     def _add(self, table: MemoryAggregateTable, partial: pa.RecordBatch) -> None:
         width = len(self._keys)
@@ -142,6 +146,11 @@ class _Pane:
     rows: list[pa.RecordBatch] = field(default_factory=list)
     count: int = 0
     table: MemoryAggregateTable | None = None
+
+    @property
+    def keys(self) -> int:
+        """At most."""
+        return self.count if self.table is None else len(self.table)
 
 
 @dataclass(frozen=True, slots=True)

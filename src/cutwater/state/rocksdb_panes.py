@@ -4,6 +4,7 @@ Rows of a key are merged when a window is due, not when they are written: until 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +29,9 @@ from cutwater.state.tables import Column, Merge
 
 MERGED_ROWS = 65_536
 """So many rows of a window are merged at once: groups of keys are taken together up to it."""
+
+BATCH_COSTS = 64
+"""So many rows more could be read and merged in the time that it takes to find them."""
 
 
 class RocksDBPanes(TableInParts):
@@ -72,15 +76,24 @@ class RocksDBPanes(TableInParts):
         if len(memories) == 1 and not any(pane in self.parts.written[0] for pane in asked):
             yield from memories[0].read(asked)
             return
-        recent = {pane: self._by_group(memories, pane) for pane in asked}
-        groups = {group for pane in asked for group in (*self.parts.written[0].get(pane, ()), *recent[pane])}
-        merging, rows = MemoryPanes(*self._of), 0
-        for group in sorted(groups):
+        recent: dict[tuple[int, int], list[pa.RecordBatch]] = {}
+        for pane in asked:
+            for batch in (batch for memory in memories for batch in memory.read([pane])):
+                for group, part in by_number(batch, self._groups(batch).astype(np.int64)):
+                    recent.setdefault((group, pane), []).append(part)
+                yield batch.slice(0, 0)
+        groups = {group for pane in asked for group in self.parts.written[0].get(pane, ())}
+        merging, rows, step = MemoryPanes(*self._of), 0, 0
+        for group in sorted(groups.union(group for group, _ in recent)):
             for pane in asked:
                 # What is stored came first.
-                for batch in (*self._stored_rows(pane, group), *recent[pane].get(group, ())):
+                for batch in chain(self._stored_rows(pane, group), recent.pop((group, pane), ())):
                     merging.merge(0, batch)
                     rows += batch.num_rows
+                    step += batch.num_rows + BATCH_COSTS
+                    if step >= READ_ROWS:
+                        yield batch.slice(0, 0)
+                        step = 0
             if rows >= MERGED_ROWS:
                 yield from merging.read([0])
                 merging, rows = MemoryPanes(*self._of), 0
@@ -95,13 +108,6 @@ class RocksDBPanes(TableInParts):
             rows = batch.select(self._partial.names).cast(self._partial)
             for pane, part in by_number(rows, batch.column(pane_column).to_numpy()):
                 self.merge(pane, part)
-
-    def _by_group(self, memories: Sequence[MemoryPanes], pane: int) -> dict[int, list[pa.RecordBatch]]:
-        found: dict[int, list[pa.RecordBatch]] = {}
-        for batch in (batch for memory in memories for batch in memory.read([pane])):
-            for group, part in by_number(batch, self._groups(batch).astype(np.int64)):
-                found.setdefault(group, []).append(part)
-        return found
 
     def _groups(self, partial: pa.RecordBatch) -> "np.typing.NDArray[np.int32]":
         return groups_of(partial.columns[: len(self._key_schema)], partial.num_rows, self._max_parallelism)

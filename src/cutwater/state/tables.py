@@ -96,7 +96,8 @@ class PaneTable(Protocol):
         """Rows join those of their keys. The batch is kept: nobody changes it."""
 
     def read(self, panes: Iterable[int]) -> Iterator[pa.RecordBatch]:
-        """One row for each key of any of ``panes``, merged, in bounded batches. Nothing is merged or dropped meanwhile."""
+        """One row for each key of any of ``panes``, merged, in bounded batches. Empty ones may come between two steps of the
+        work. Nothing is merged or dropped meanwhile."""
 
     def drop(self, pane: int) -> None: ...
 

@@ -9,11 +9,11 @@ import pytest
 
 import cutwater as cw
 from cutwater.flow.ids import CheckpointId
-from cutwater.operators import window_rows
+from cutwater.operators import kept_windows, window_rows
 from cutwater.operators.operator import Operator
 from cutwater.operators.session_windows import SESSIONS_A_STEP
 from cutwater.rows import batch_of
-from cutwater.state import rocksdb_buckets, rocksdb_layout
+from cutwater.state import memory_aggregates, memory_panes, rocksdb_buckets, rocksdb_layout, rocksdb_panes
 from cutwater.state.key_index import KeyIndex
 from cutwater.state.memory import Memory
 from cutwater.state.tables import Touched
@@ -91,6 +91,32 @@ def test_sessions_that_are_told_and_forgotten_by_one_watermark_are_told_in_steps
     told = told_in_steps(operator, 20_000, out)
     assert sum(told) == KEYS
     assert max(told) <= KEYS // 4
+    assert kept_rows(operator) == 0
+
+
+@pytest.mark.parametrize("most_in_a_dict", [0, 1 << 20])
+def test_the_keys_of_a_sliding_window_are_gathered_in_steps_between_which_a_cut_may_come(
+    most_in_a_dict: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_windows, "KEYS_GATHERED", 500)
+    monkeypatch.setattr(kept_windows, "MOST_IN_A_DICT", most_in_a_dict)
+    env = cw.Environment(checkpointing=None)
+    stream = env.read(cw.from_rows([], "k string, ts long"), uid="in").with_timestamps("ts")
+    operator = opened(stream.key_by("k").window(cw.sliding("2s", "1s")).agg(n=Rows()), Memory())
+    out = Collected()
+    for second in (0, 1, 1):
+        rows = [(f"k{n}", 1000 * second) for n in range(1000 * second, 1000 * second + 3000)]
+        operator.process(batch_of(rows, stream.schema, "test"), 0, out)
+    for _ in operator.on_watermark(1_000, out):
+        pass
+    out.taken()
+    steps = [(operator.may_be_cut, len(out.batches)) for _ in operator.on_watermark(2_000, out)]
+    assert steps[: 2 * 3000 // 500] == [(True, 0)] * (2 * 3000 // 500)
+    counts = {n: 1 if n < 1000 else 3 if n < 3000 else 2 for n in range(4000)}
+    assert sorted(row[0::3] for row in out.taken()) == sorted((f"k{n}", count) for n, count in counts.items())
+    for _ in operator.on_watermark(10_000, out):
+        pass
+    assert len(out.taken()) == 3000
     assert kept_rows(operator) == 0
 
 
@@ -191,6 +217,42 @@ def test_of_a_window_that_is_not_in_memory_some_keys_are_at_a_time_and_no_cut_co
     )
     assert sum(held) == ROWS
     assert max(held) < ROWS // 10
+    operator.close()
+
+
+@pytest.mark.parametrize("cache", [None, "1GB", "40kB"])
+def test_the_pieces_of_a_sliding_window_are_merged_in_steps(
+    cache: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbered = Work()
+
+    class Index(KeyIndex):
+        def locate(self, columns: Sequence[Any], records: int) -> Touched:
+            numbered.note(records)
+            return super().locate(columns, records)
+
+    monkeypatch.setattr(memory_aggregates, "KeyIndex", Index)
+    monkeypatch.setattr(memory_panes, "ROWS_A_STEP", 500)
+    monkeypatch.setattr(memory_panes, "BYTES_A_STEP", 500)
+    monkeypatch.setattr(memory_panes, "PROMOTED_ROWS", 500)
+    monkeypatch.setattr(rocksdb_panes, "READ_ROWS", 500)
+    env = cw.Environment(checkpointing=None)
+    stream = env.read(cw.from_rows([], "k string, ts long"), uid="in").with_timestamps("ts")
+    windowed = stream.key_by("k").window(cw.sliding("4s", "1s")).agg(n=cw.count())
+    backend = Memory() if cache is None else cw.RocksDB(cache=cache, local_directories=[str(tmp_path)])
+    operator, out = opened(windowed, backend), Collected()
+    for second in range(4):
+        for start in range(0, KEYS // 4, 1000):
+            rows = [(f"k{n}", 1000 * second) for n in range(start, start + 1000)]
+            operator.process(batch_of(rows, stream.schema, "test"), 1, out)
+    for _ in operator.on_watermark(3_000, out):
+        pass
+    out.taken()
+    numbered.taken()
+    steps = [numbered.taken()[0] for _ in operator.on_watermark(4_000, out)]
+    assert sum(steps) >= KEYS
+    assert max(steps) <= 3 * 500
+    assert sorted(row[0::3] for row in out.rows()) == sorted((f"k{n}", 4) for n in range(KEYS // 4))
     operator.close()
 
 
