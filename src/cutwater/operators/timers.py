@@ -134,6 +134,9 @@ def _restored(table: RowTable) -> tuple[npt.NDArray[np.int64], list[Any]]:
     keys: list[Any] = []
     values: Any
     for of_rows, values in table.restored(RESTORED_ROWS):
-        parts.append(values.flatten().to_numpy())
-        keys.extend(chain.from_iterable(map(repeat, of_rows, values.value_lengths().to_pylist())))
+        times = values.flatten().to_numpy()
+        parts.append(times)
+        # Most keys have one, and none has none.
+        sizes = [] if len(times) == len(of_rows) else values.value_lengths().to_pylist()
+        keys.extend(chain.from_iterable(map(repeat, of_rows, sizes)) if sizes else of_rows)
     return np.concatenate(parts), keys

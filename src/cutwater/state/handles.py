@@ -100,14 +100,21 @@ class Handle:
         if isinstance(self._table, RestoresColumns):
             parts = self._table.restored(SWEEP_STEP)
             return (zip(keys, expiries(values).tolist(), strict=True) for keys, values in parts)
-        keys = [key for key, _ in self._table.items()]
-        return map(self._read_expiries, (keys[at : at + SWEEP_STEP] for at in range(0, len(keys), SWEEP_STEP)))
+        return self._read_again([key for key, _ in self._table.items()])
 
-    def _read_expiries(self, keys: list[Any]) -> list[tuple[Any, Milliseconds]]:
-        if isinstance(self._table, ReadsAhead):
-            self._table.expect(keys)
-        entries = ((key, self._table.get(key)) for key in keys)
-        return [(key, self._expiry(entry)) for key, entry in entries if entry is not None]
+    def _read_again(self, keys: list[Any]) -> Iterator[list[tuple[Any, Milliseconds]]]:
+        """Of a backend that has no columns: so many values in a step, some of which may be gone since."""
+        step: list[tuple[Any, Milliseconds]] = []
+        left = SWEEP_STEP
+        for key in keys:
+            entry = self._table.get(key)
+            if entry is not None:
+                step.append((key, self._expiry(entry)))
+            left -= 1 if entry is None else self._size(entry)
+            if left <= 0:
+                yield step
+                step, left = [], SWEEP_STEP
+        yield step
 
     def _see(self, unseen: Iterator[Iterable[tuple[Any, Milliseconds]]]) -> None:
         """A step, and what keeps up with writing: new keys may stand among those that are not seen yet."""
