@@ -2,6 +2,7 @@
 
 import gc
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ from cutwater.checkpoint.stored_tables import RestoredTables
 from cutwater.checkpoint.table_writer import TableWriter
 from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
 from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.operators.timers import TimerQueue
 from cutwater.rows import row_type
 from cutwater.state.backend import KeyedStateStore, StateBackend
+from cutwater.state.descriptors import ValueState, bind_states
 from cutwater.state.stored import StoredTable
 from cutwater.state.tables import Column, Merge, Update
 
@@ -69,6 +72,62 @@ class RowStates:
         return [self._table.get(number) for number in numbers.tolist()]
 
 
+class _Function:
+    t = ValueState("struct<n:long,m:string>")
+
+
+class _Expiring:
+    t = ValueState("struct<n:long,m:string>", ttl="10 days")
+
+
+class States:
+    """The same, as a function of the user has it. When it is opened, what waits for its time is found again."""
+
+    function: type[_Function] | type[_Expiring] = _Function
+
+    def __init__(self, store: KeyedStateStore) -> None:
+        self._function = self.function()
+        self._states = bind_states(self._function, store, "u", KEYS, lambda: 0)
+
+    def write(self, numbers: Any) -> None:
+        for start in range(0, len(numbers), AT_ONCE):
+            for number in numbers[start : start + AT_ONCE].tolist():
+                self._states.key = number
+                self._function.t.value = (number, f"{number:x>{TEXT}}")
+                self._written(number)
+            self._states.tend()
+
+    def _written(self, number: int) -> None:
+        pass
+
+    def read(self, numbers: Any) -> list[Any]:
+        return list(map(self._read, numbers.tolist()))
+
+    def _read(self, number: int) -> Any:
+        self._states.key = number
+        return self._function.t.value
+
+
+class ExpiringStates(States):
+    """With a ttl."""
+
+    function = _Expiring
+
+
+class TimedStates(States):
+    """With a timer beside each."""
+
+    def __init__(self, store: KeyedStateStore) -> None:
+        super().__init__(store)
+        self._timers = TimerQueue(store, "event", KEYS)
+
+    def _written(self, number: int) -> None:
+        self._timers.set(number, number * 7919 % 1_000_003)
+
+
+Kept = Aggregates | RowStates | States
+
+
 @dataclass(frozen=True)
 class Took:
     """Seconds: to store all keys, and to have them again up to the first record."""
@@ -77,7 +136,7 @@ class Took:
     restored: float
 
 
-def took(backend: StateBackend, kind: type[Aggregates] | type[RowStates], keys: int, folder: Path) -> Took:
+def took(backend: StateBackend, kind: type[Kept], keys: int, folder: Path) -> Took:
     """Checks that it is the same state, too."""
     storage = FileStorage(str(folder))
     writer = TableWriter(storage, JobLayout("job").files_of(SubtaskId("v", 0), Attempt(1)))
@@ -86,7 +145,7 @@ def took(backend: StateBackend, kind: type[Aggregates] | type[RowStates], keys: 
     numbers = np.random.default_rng(1).permutation(keys)
     state.write(numbers)
     began = time.perf_counter()
-    stored = _checkpoint(1, store, writer, None)
+    stored = _checkpoint(1, store, writer, {})
     written = time.perf_counter() - began
     if backend.incremental:
         for id in range(2, 2 + LATER):
@@ -99,9 +158,9 @@ def took(backend: StateBackend, kind: type[Aggregates] | type[RowStates], keys: 
     gc.collect()
     began = time.perf_counter()
     store = backend.open("u", GROUPS, 128)
-    restored = RestoredTables((), [stored], GROUPS, storage=storage)
-    if not store.resume(CheckpointId(1 + LATER), restored):
-        store.restore("t", restored.batches("t"))
+    restored = RestoredTables((), list(stored.values()), GROUPS, storage=storage)
+    for name in stored.keys() - store.resume(CheckpointId(1 + LATER), restored):
+        store.restore(name, restored.batches(name))
     state = kind(store)
     state.read(sample[:1])
     took = Took(written, time.perf_counter() - began)
@@ -111,9 +170,12 @@ def took(backend: StateBackend, kind: type[Aggregates] | type[RowStates], keys: 
     return took
 
 
-def _checkpoint(id: int, store: KeyedStateStore, writer: TableWriter, base: StoredTable | None) -> StoredTable:
-    [frozen] = store.freeze(CheckpointId(id))
-    stored, _ = writer.write(CheckpointId(id), "u", frozen, base)
-    frozen.release()
+def _checkpoint(
+    id: int, store: KeyedStateStore, writer: TableWriter, base: Mapping[str, StoredTable]
+) -> dict[str, StoredTable]:
+    stored: dict[str, StoredTable] = {}
+    for frozen in store.freeze(CheckpointId(id)):
+        stored[frozen.name], _ = writer.write(CheckpointId(id), "u", frozen, base.get(frozen.name))
+        frozen.release()
     store.confirm(CheckpointId(id))
     return stored

@@ -12,7 +12,7 @@ import pytest
 
 import cutwater as cw
 from cutwater.checkpoint.statistics import CheckpointInfo
-from tests.restoring import Aggregates, RowStates, took
+from tests.restoring import Aggregates, ExpiringStates, Kept, RowStates, TimedStates, took
 from tests.spark.footprint import MIB, private_bytes
 from tests.spark.workers import wait_until, worker_pids
 
@@ -132,14 +132,14 @@ def test_an_increment_of_one_percent_is_small_and_quick_and_a_restore_is_no_slow
         assert each.gap < 0.100
 
 
-@pytest.mark.parametrize("kind", [Aggregates, RowStates])
+@pytest.mark.parametrize("kind", [Aggregates, RowStates, ExpiringStates, TimedStates])
 @pytest.mark.parametrize(
     "backend",
     [cw.Memory(), cw.Memory(incremental=True), cw.RocksDB(), cw.RocksDB(incremental=True)],
     ids=["memory", "memory-incremental", "rocksdb", "rocksdb-incremental"],
 )
 def test_ten_million_keys_are_there_again_no_later_than_they_took_to_be_stored(
-    tmp_path: Path, backend: cw.StateBackend, kind: type[Aggregates] | type[RowStates]
+    tmp_path: Path, backend: cw.StateBackend, kind: type[Kept]
 ) -> None:
     """A machine that is busy with others meanwhile decides nothing: then it is asked once more."""
     times = took(backend, kind, KEYS, tmp_path / "first")

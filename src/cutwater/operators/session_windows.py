@@ -6,7 +6,7 @@ Windows merge when a record comes between them, so they belong to keys and not t
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from heapq import heapify, heappop, heappush
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,12 @@ from cutwater.operators.window_calls import with_own_sides
 from cutwater.operators.window_content import KeyWindow, Told, WindowContent, tell
 from cutwater.operators.window_results import LATE, windowed
 from cutwater.state.key_index import KeyIndex
-from cutwater.state.tables import RowTable
+from cutwater.state.tables import RestoresColumns, RowTable
 
 TABLE = "sessions"
 TELL, FORGET = 0, 1
 SESSIONS_A_STEP = 1024
+RESTORED_ROWS = 8192
 _ALL: Milliseconds = 0
 """Sessions are looked for by their keys: what changed is not told apart by when it ends."""
 
@@ -92,18 +93,17 @@ class SessionWindows(KeyedStateOperator):
         self._reached = restored_watermark(ctx)
         self._resumed = restored_due(ctx)
         self._early = EarlyResults(self._every, ChangedValues)
-        for key, sessions in self._table.items():
-            self._early.note(_ALL, [key], ctx.now())
-            for each in sessions:
-                self._agenda.append(self._entry(KeyWindow(*each), key))
+        for keys, ends in _restored(self._table):
+            self._early.note(_ALL, keys, ctx.now())
+            self._agenda.extend(map(self._entry, ends, keys))
         heapify(self._agenda)
         self.content.open(ctx)
 
-    def _entry(self, session: KeyWindow, key: Any) -> tuple[Milliseconds, int, int, Any]:
-        """What will have to be done about the session."""
+    def _entry(self, end: Milliseconds, key: Any) -> tuple[Milliseconds, int, int, Any]:
+        """What will have to be done about the session that ends there."""
         self._numbers += 1
-        told = session.end - 1 <= self._reached
-        when = session.end - 1 + (self._lateness if told else 0)
+        told = end - 1 <= self._reached
+        when = end - 1 + (self._lateness if told else 0)
         return when, FORGET if told else TELL, self._numbers, key
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
@@ -166,7 +166,7 @@ class SessionWindows(KeyedStateOperator):
         # The agenda has an entry for a session that was not told yet, and looks then how long it has become: one for each time
         # that it becomes longer would be very many.
         if all(old.end - 1 <= self._reached and old.end != end for old in touched):
-            heappush(self._agenda, self._entry(new, key))
+            heappush(self._agenda, self._entry(new.end, key))
         return new
 
     def on_watermark(self, watermark: Milliseconds, out: Collector) -> Iterator[None]:
@@ -243,7 +243,7 @@ class SessionWindows(KeyedStateOperator):
             ending = [] if key in told else [each for each in sessions if each.end - 1 == self._taken]
             for longer in sessions:
                 if longer.start <= self._taken < longer.end - 1:
-                    heappush(self._agenda, self._entry(longer, key))
+                    heappush(self._agenda, self._entry(longer.end, key))
             if ending and self._lateness:
                 self._numbers += 1
                 heappush(self._agenda, (self._taken + self._lateness, FORGET, self._numbers, key))
@@ -269,3 +269,16 @@ class SessionWindows(KeyedStateOperator):
             self.content.close()
         finally:
             super().close()
+
+
+def _restored(table: RowTable) -> Iterator[tuple[list[Any], list[Milliseconds]]]:
+    """The ends of sessions, and beside each of them its key. What was gathered is not looked at."""
+    if not isinstance(table, RestoresColumns):
+        for key, sessions in table.items():
+            yield [key] * len(sessions), [KeyWindow(*each).end for each in sessions]
+        return
+    values: Any
+    for keys, values in table.restored(RESTORED_ROWS):
+        sizes = values.value_lengths().to_pylist()
+        ends = values.flatten().field("end").to_pylist()
+        yield list(chain.from_iterable(map(repeat, keys, sizes))), ends

@@ -1,18 +1,25 @@
 """Timers of a keyed function: kept as state of their key, fired in the order of their times."""
 
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
+from itertools import chain, repeat
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from cutwater.flow.watermarks import MAX_WATERMARK, Milliseconds
 from cutwater.operators.soonest import KeysAhead
 from cutwater.state.backend import KeyedStateStore
+from cutwater.state.tables import RestoresColumns, RowTable
 
 _STORED = pa.list_(pa.int64())
 
 MOST_IN_A_ROW = 1000
+FEW = 16
+"""So many timers of a key are searched for one as fast as a dict is asked."""
+RESTORED_ROWS = 8192
 
 
 class TimerQueue:
@@ -25,17 +32,17 @@ class TimerQueue:
         """After what is restored was given to ``store``."""
         self._store = store
         self._table = store.rows(self.table_name(kind), keys, _STORED)
-        self._set = 0
         self._followers: dict[tuple[Milliseconds, Any], int] = {}
         """While the last timers of all fire: how many in a row led to each one that was set meanwhile."""
         self._row = 0
-        self._heap: list[tuple[Milliseconds, int, Any]] = []
-        self._places: dict[tuple[Milliseconds, Any], int] = {}
-        """Where each timer stands among the times of its key: many of one key are not searched for one."""
-        for key, times in self._table.items():
-            self._heap.extend((time, self._next(), key) for time in times)
-            self._places.update(((time, key), place) for place, time in enumerate(times))
-        heapify(self._heap)
+        times, key_of = _restored(self._table)
+        order = np.argsort(times, kind="stable")
+        in_order = zip(times[order].tolist(), range(len(order)), map(key_of.__getitem__, order.tolist()), strict=True)
+        self._heap: list[tuple[Milliseconds, int, Any]] = list(in_order)
+        """What is in order is a heap."""
+        self._set = len(order)
+        self._places: dict[Any, dict[Milliseconds, int]] = {}
+        """Of keys that have more than ``FEW``: where each timer stands among the times of its key."""
 
     @staticmethod
     def table_name(kind: str) -> str:
@@ -43,14 +50,16 @@ class TimerQueue:
 
     def set(self, key: Any, time: Milliseconds) -> None:
         """A second timer of the key for the same time is the same timer."""
-        if (time, key) in self._places:
-            return
-        times = self._table.own(key, list)
+        times = self._table.get(key)
         if times is None:
-            times = []
-            self._table.put(key, times)
-        self._places[time, key] = len(times)
-        times.append(time)
+            self._table.put(key, [time])
+        elif self._is_set(key, times, time):
+            return
+        else:
+            times = self._table.own(key, list)
+            if len(times) > FEW:
+                self._places[key][time] = len(times)
+            times.append(time)
         heappush(self._heap, (time, self._next(), key))
         if self._row:
             self._followers[time, key] = self._row
@@ -81,17 +90,53 @@ class TimerQueue:
         """Others follow: the state of their keys, the user's too, is read with that of the first."""
         ahead.before_next()
         time, _, key = heappop(self._heap)
-        place = self._places.pop((time, key))
         times = self._table.own(key, list)
-        last = times.pop()
-        if last != time:
-            times[place] = last
-            self._places[last, key] = place
-        elif not times:
+        if len(times) > FEW:
+            self._remove_from_many(key, times, time)
+        else:
+            times.remove(time)
+        if not times:
             self._table.delete(key)
         return time, key
+
+    def _remove_from_many(self, key: Any, times: list[Milliseconds], time: Milliseconds) -> None:
+        places = self._places_of(key, times)
+        place, last = places.pop(time), times.pop()
+        if last != time:
+            times[place] = last
+            places[last] = place
+        if len(times) <= FEW:
+            del self._places[key]
+
+    def _is_set(self, key: Any, times: list[Milliseconds], time: Milliseconds) -> bool:
+        return time in (times if len(times) <= FEW else self._places_of(key, times))
+
+    def _places_of(self, key: Any, times: list[Milliseconds]) -> dict[Milliseconds, int]:
+        """Made when it is asked for: what was restored has none yet."""
+        places = self._places.get(key)
+        if places is None:
+            places = self._places[key] = {time: place for place, time in enumerate(times)}
+        return places
 
     def _next(self) -> int:
         """Breaks ties by the order of setting: keys need not be comparable."""
         self._set += 1
         return self._set
+
+
+def _restored(table: RowTable) -> tuple[npt.NDArray[np.int64], list[Any]]:
+    """The times, and beside each of them its key."""
+    if not isinstance(table, RestoresColumns):
+        rows = list(table.items())
+        times = np.fromiter(chain.from_iterable(of_key for _, of_key in rows), np.int64)
+        return times, [key for key, of_key in rows for _ in of_key]
+    parts: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
+    keys: list[Any] = []
+    values: Any
+    for of_rows, values in table.restored(RESTORED_ROWS):
+        times = values.flatten().to_numpy()
+        parts.append(times)
+        # Most keys have one, and none has none.
+        sizes = [] if len(times) == len(of_rows) else values.value_lengths().to_pylist()
+        keys.extend(chain.from_iterable(map(repeat, of_rows, sizes)) if sizes else of_rows)
+    return np.concatenate(parts), keys

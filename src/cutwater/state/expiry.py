@@ -18,6 +18,7 @@ EXPIRY_FIELD = "expires_at"
 _VALUE_FIELD = "value"
 
 Flags = npt.NDArray[np.bool_]
+Times = npt.NDArray[np.int64]
 
 
 def with_expiry(data_type: pa.DataType) -> pa.DataType:
@@ -42,6 +43,16 @@ def _value_of(entry: pa.DataType) -> pa.DataType | None:
         return None
     value = entry.field(_VALUE_FIELD).type
     return value if entry == with_expiry(value) else None
+
+
+def expiries(column: Any) -> Times:
+    """When each of the stored values, which has an element or entry if it is a list or map, will have expired as a whole."""
+    if isinstance(column, pa.StructArray):
+        return _expiries(column)
+    entries: Any = column.items if isinstance(column, pa.MapArray) else column.values
+    edges = column.offsets.to_numpy()
+    latest: Times = np.maximum.reduceat(_expiries(entries)[: edges[-1]], edges[:-1])
+    return latest
 
 
 def without_expired(table: FrozenTable, now: Milliseconds) -> FrozenTable:
@@ -141,6 +152,10 @@ def _pruned(batch: pa.RecordBatch, now: Milliseconds) -> tuple[pa.RecordBatch, F
 
 
 def _lives(entries: pa.StructArray, now: Milliseconds) -> Flags:
-    expiries = entries.field(EXPIRY_FIELD).to_numpy(zero_copy_only=False)
-    lives: Flags = expiries > now
+    lives: Flags = _expiries(entries) > now
     return lives
+
+
+def _expiries(entries: pa.StructArray) -> Times:
+    times: Times = entries.field(EXPIRY_FIELD).to_numpy(zero_copy_only=False)
+    return times

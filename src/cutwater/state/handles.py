@@ -1,18 +1,18 @@
 """What ``self.seen`` is inside a keyed function: the state of the current key."""
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice, takewhile
-from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
 
 from cutwater.errors import DataError
 from cutwater.flow.watermarks import Milliseconds
+from cutwater.state.due_keys import DueKeys
+from cutwater.state.expiry import expiries
 from cutwater.state.key_scope import KeyScope
+from cutwater.state.parted_dict import SLOTS
 from cutwater.state.place import KeyPlace, Place
-from cutwater.state.tables import ReadsAhead, RowTable
+from cutwater.state.tables import ReadsAhead, RestoresColumns, RowTable
 from cutwater.state.value_types import handing_out, several_values
 
 SWEEP_STEP = 1024
@@ -27,7 +27,8 @@ class Handle:
     so does a read that finds it."""
 
     __slots__ = (
-        "_admitted", "_copy_out", "_queue", "_reads_kept", "_renews", "_scope", "_table", "_ttl", "_values_a_key", "_written",
+        "_admitted", "_copy_out", "_queue", "_reads_kept", "_renews", "_scope", "_table", "_ttl", "_unseen", "_values_a_key",
+        "_written",
     )  # fmt: skip
 
     def __init__(
@@ -48,15 +49,17 @@ class Handle:
         self._copy_out = handing_out(data_type)
         self._reads_kept = ttl is None and self._copy_out is None
         """What is read is just what is kept. The common case, so it is asked first."""
-        self._queue: OrderedDict[Any, Milliseconds] = OrderedDict()
+        self._queue: DueKeys
         """With a ttl: each key that has an entry, and when to look at it."""
+        self._unseen: Iterator[Iterable[tuple[Any, Milliseconds]]] | None = None
+        """With a ttl: keys that were restored and may not be in the queue yet, and when they will have expired."""
         self._written = 0
         """With a ttl: how many values were written or renewed since the last sweep."""
         self._values_a_key = 1.0
         """As was seen in sweeps: where they are many, few keys are read at once."""
         if ttl is not None:
-            restored = [(key, self._expiry(entry)) for key, entry in table.items()]
-            self._queue.update(sorted(restored, key=itemgetter(1)))
+            self._queue = DueKeys()
+            self._unseen = self._restored()
 
     @property
     def expires(self) -> bool:
@@ -69,15 +72,18 @@ class Handle:
     def clear(self) -> None:
         """Forget everything under the current key."""
         self._table.delete(self._scope.key)
-        self._queue.pop(self._scope.key, None)
+        if self._ttl is not None:
+            self._queue.remove(self._scope.key)
 
     def sweep(self) -> None:
         """Drop what has expired, at most a bounded number of keys and elements: a step, and what keeps up with writing.
 
         A key that is written to again and again is looked at once in each ttl: it keeps what came in two of them.
         """
-        if self._ttl is None or not self._queue:
+        if self._ttl is None:
             return
+        if self._unseen is not None:
+            self._see(self._unseen)
         now, left = self._scope.now(), SWEEP_STEP + LOOKS_AT_A_VALUE * self._written
         self._written = 0
         while left > 0 and (keys := self._to_look_at(now, left)):
@@ -88,22 +94,55 @@ class Handle:
                 if left <= 0:
                     return
 
+    def _restored(self) -> Iterator[Iterable[tuple[Any, Milliseconds]]]:
+        """In steps. Until a key is seen it only stays longer than it need: nobody reads what has expired. To go through millions of
+        them before the first record would take longer than all else of a restore."""
+        if isinstance(self._table, RestoresColumns):
+            parts = self._table.restored(SWEEP_STEP)
+            return (zip(keys, expiries(values).tolist(), strict=True) for keys, values in parts)
+        return self._read_again([key for key, _ in self._table.items()])
+
+    def _read_again(self, keys: list[Any]) -> Iterator[list[tuple[Any, Milliseconds]]]:
+        """Of a backend that has no columns: so many values in a step, some of which may be gone since."""
+        step: list[tuple[Any, Milliseconds]] = []
+        left = SWEEP_STEP
+        for key in keys:
+            entry = self._table.get(key)
+            if entry is not None:
+                step.append((key, self._expiry(entry)))
+            left -= 1 if entry is None else self._size(entry)
+            if left <= 0:
+                yield step
+                step, left = [], SWEEP_STEP
+        yield step
+
+    def _see(self, unseen: Iterator[Iterable[tuple[Any, Milliseconds]]]) -> None:
+        """A step, and what keeps up with writing: new keys may stand among those that are not seen yet."""
+        for _ in range(1 + self._written // SWEEP_STEP):
+            step = next(unseen, None)
+            if step is None:
+                self._unseen = None
+                return
+            for key, expiry in step:
+                self._queue.note_restored(key, expiry)
+
     def _to_look_at(self, now: Milliseconds, values: int) -> list[Any]:
         """The next keys, for about so many values."""
-        most = max(1, min(KEYS_AT_ONCE, int(values / self._values_a_key)))
-        return [key for key, _ in takewhile(lambda item: item[1] <= now, islice(self._queue.items(), most))]
+        return self._queue.due(now, max(1, min(KEYS_AT_ONCE, int(values / self._values_a_key))))
 
     def _look_at(self, key: Any, now: Milliseconds) -> int:
         """How many values were looked at."""
-        del self._queue[key]
+        self._queue.remove(key)
         entry = self._table.get(key)
+        if entry is None:
+            return 1  # it was seen as it was restored, and is gone since
         size, expiry = self._size(entry), self._expiry(entry)
         self._values_a_key += (size - self._values_a_key) / 2
         if expiry <= now:
             self._table.delete(key)
         else:
             self._drop_expired(key, entry, now)
-            self._queue[key] = expiry
+            self._queue.note(key, expiry)
         return size
 
     def _size(self, entry: Any) -> int:
@@ -123,9 +162,10 @@ class Handle:
         self._written += 1
         return value, self._scope.now() + self._ttl
 
-    def _enqueue_if_new(self) -> None:
-        if self._ttl is not None and self._scope.key not in self._queue:
-            self._queue[self._scope.key] = self._scope.now() + self._ttl
+    def _enqueue(self, kept: Any) -> None:
+        """The current key, of which that is an entry, unless it is there already."""
+        if self._ttl is not None:
+            self._queue.note(self._scope.key, kept[1])
 
     def _renewed(self, kept: Any) -> Any:
         """An entry as it is kept, from now on for another ttl."""
@@ -167,8 +207,12 @@ class SingleHandle(Handle):
         if self._ttl is None:
             self._table.put(self._scope.key, admitted)
         else:
-            self._enqueue_if_new()
-            self._table.put(self._scope.key, self._wrapped(admitted))
+            # As ``_wrapped`` and ``_enqueue`` do, without the calls.
+            key, expiry = self._scope.key, self._scope.now() + self._ttl
+            self._written += 1
+            if key not in self._queue.of_slot[hash(key) % SLOTS]:
+                self._queue.note(key, expiry)
+            self._table.put(key, (admitted, expiry))
 
     def _expiry(self, entry: Any) -> Milliseconds:
         return int(entry[1])
@@ -231,12 +275,13 @@ class ListHandle(Handle):
         admitted = [None if v is None else self._admitted(v) for v in several_values(values)]
         if not admitted:
             return
-        self._enqueue_if_new()
+        new = list(map(self._wrapped, admitted))
+        self._enqueue(new[-1])
         kept = self._table.own(self._scope.key, list)
         if kept is None:
             kept = []
             self._table.put(self._scope.key, kept)
-        kept.extend(map(self._wrapped, admitted))
+        kept.extend(new)
 
     def __iter__(self) -> Iterator[Any]:
         kept = self._read()
@@ -307,13 +352,13 @@ class MapHandle(Handle):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         admitted_key = self.key_place.admitted(key)
-        admitted = None if value is None else self._admitted(value)
-        self._enqueue_if_new()
+        new = self._wrapped(None if value is None else self._admitted(value))
+        self._enqueue(new)
         kept = self._table.own(self._scope.key, dict)
         if kept is None:
             kept = {}
             self._table.put(self._scope.key, kept)
-        kept[admitted_key] = self._wrapped(admitted)
+        kept[admitted_key] = new
 
     def __delitem__(self, key: Any) -> None:
         if key not in self:

@@ -9,20 +9,21 @@ MOST_IN_ONE = 1 << 16
 """Up to so many are in one dict: that is faster, and they are few enough to be moved into several at once."""
 
 DICTS = 64
-_SLOTS = 4093
+SLOTS = 4093
 """A prime: the hash of a number is the number, and all of them may be multiples of something."""
-_DICT_OF_SLOT = [int(DICTS * log2(1 + slot / _SLOTS)) for slot in range(_SLOTS)]
+_DICT_OF_SLOT = [int(DICTS * log2(1 + slot / SLOTS)) for slot in range(SLOTS)]
 """The last dict has twice as many slots as the first one, so that they do not all grow at the same time."""
 
 
 class PartedDict:
     """What row tables ask of a dict."""
 
-    __slots__ = ("_of_slot", "dicts")
+    __slots__ = ("dicts", "of_slot")
 
     def __init__(self, items: Iterable[tuple[Any, Any]] = ()) -> None:
         self.dicts: list[dict[Any, Any]] = [{} for _ in range(DICTS)]
-        self._of_slot = [self.dicts[number] for number in _DICT_OF_SLOT]
+        self.of_slot = [self.dicts[number] for number in _DICT_OF_SLOT]
+        """The dict of a key is that of ``hash(key) % SLOTS``, for those who ask too often for a call."""
         self.update(items)
 
     def __len__(self) -> int:
@@ -32,21 +33,21 @@ class PartedDict:
         return any(self.dicts)
 
     def __contains__(self, key: Any) -> bool:
-        return key in self._of_slot[hash(key) % _SLOTS]
+        return key in self.of_slot[hash(key) % SLOTS]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self._of_slot[hash(key) % _SLOTS][key] = value
+        self.of_slot[hash(key) % SLOTS][key] = value
 
     def get(self, key: Any, default: Any) -> Any:
-        return self._of_slot[hash(key) % _SLOTS].get(key, default)
+        return self.of_slot[hash(key) % SLOTS].get(key, default)
 
     def pop(self, key: Any, default: Any) -> Any:
-        return self._of_slot[hash(key) % _SLOTS].pop(key, default)
+        return self.of_slot[hash(key) % SLOTS].pop(key, default)
 
     def update(self, items: Iterable[tuple[Any, Any]]) -> None:
-        of_slot = self._of_slot
+        of_slot = self.of_slot
         for key, value in items:
-            of_slot[hash(key) % _SLOTS][key] = value
+            of_slot[hash(key) % SLOTS][key] = value
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         return chain.from_iterable(map(dict.items, self.dicts))

@@ -150,6 +150,10 @@ class Family:
                 return
             yield entry
 
+    def first_behind(self, key: bytes, rows: int) -> Entries | None:
+        """The entries whose keys follow next, so many at most, as they are now."""
+        return next(in_lists(self._family.items(from_key=key + b"\0"), rows), None)
+
     def cut(self) -> Iterator[Entry]:
         """Everything as it is now, to be read later, on any thread, once.
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cutwater.flow.arrow import Array
 from cutwater.rows import values_of
 from cutwater.state.cache_share import CacheShare
 from cutwater.state.frozen import FrozenTable
@@ -37,7 +38,7 @@ _ENTRY_BYTES = 80
 
 
 class RocksDBRowTable(LayeredRows):
-    """Implements ``RowTable``."""
+    """Implements ``RowTable``, ``ReadsAhead`` and ``RestoresColumns``."""
 
     _top: Layer
     _below: tuple[Layer, ...]
@@ -132,6 +133,18 @@ class RocksDBRowTable(LayeredRows):
         for batch in _stored_batches(self._form, self.layout, self._family.cut(), layers):
             *keys, values, _ = batch.columns
             yield from zip(self._form.keys_of(keys), values_of(values), strict=True)
+
+    def restored(self, most: int) -> Iterator[tuple[list[Any], Array]]:
+        """Nothing of RocksDB is held between two parts, as its iterators hold files."""
+        return iter(()) if self._family.is_empty else self._restored(most)
+
+    def _restored(self, most: int) -> Iterator[tuple[list[Any], Array]]:
+        last = b""
+        while (entries := self._family.first_behind(last, most)) is not None:
+            last = entries[0][-1]
+            for batch in self.layout.decoded([entries]):
+                *keys, values, _ = batch.columns
+                yield self._form.keys_of(keys), values
 
     def freeze(self) -> FrozenTable:
         self._seal()

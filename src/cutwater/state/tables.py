@@ -191,3 +191,12 @@ class ReadsAhead(Protocol):
 
     def expect(self, keys: Sequence[Any]) -> None:
         """These keys are asked for next, in place of those that were expected before: their values may be read at once."""
+
+
+@runtime_checkable
+class RestoresColumns(Protocol):
+    """A ``RowTable`` that gives what was restored sooner as columns than as Python values."""
+
+    def restored(self, most: int) -> Iterator[tuple[list[Any], Array]]:
+        """Called before anything is put: all rows, at most so many at a time, as keys and the column of their values. Rows may be
+        put and deleted, and all be frozen, before the next ones are asked for: those may be among them then, or not."""

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import cutwater as cw
-from tests.restoring import Aggregates, RowStates, took
+from tests.restoring import Aggregates, ExpiringStates, Kept, RowStates, TimedStates, took
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,13 @@ from tests.restoring import Aggregates, RowStates, took
     [(cw.Memory(), Aggregates), (cw.Memory(incremental=True), RowStates), (cw.RocksDB(), Aggregates)],
     ids=["aggregates in memory", "rows in memory", "aggregates in RocksDB"],
 )
-def test_a_million_keys_are_there_again(
-    tmp_path: Path, backend: cw.StateBackend, kind: type[Aggregates] | type[RowStates]
-) -> None:
+def test_a_million_keys_are_there_again(tmp_path: Path, backend: cw.StateBackend, kind: type[Kept]) -> None:
     took(backend, kind, 1_000_000, tmp_path)
+
+
+@pytest.mark.parametrize("backend", [cw.Memory(), cw.RocksDB(incremental=True)], ids=["memory", "RocksDB"])
+@pytest.mark.parametrize("kind", [ExpiringStates, TimedStates])
+def test_keys_that_wait_for_their_time_are_there_again(
+    tmp_path: Path, backend: cw.StateBackend, kind: type[Kept]
+) -> None:
+    took(backend, kind, 30_000, tmp_path)
