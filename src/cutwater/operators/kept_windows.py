@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import reduce
-from itertools import compress, islice, repeat
+from itertools import chain, compress, islice, repeat
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,12 @@ from cutwater.operators.window_content import KeyWindow, Told, WindowContent, te
 from cutwater.operators.window_results import windowed
 from cutwater.state.key_index import KeyIndex
 from cutwater.state.parted_dict import Layer, PartedDict
-from cutwater.state.tables import RowTable
+from cutwater.state.tables import RestoresColumns, RowTable
 from cutwater.windows import Windows
 
 TABLE = "windows"
 KEYS_A_STEP = 1024
+RESTORED_ROWS = 8192
 KEYS_GATHERED = 16_384
 """In a step in which they are only looked at."""
 MOST_IN_A_DICT = 1 << 20
@@ -65,8 +66,8 @@ class KeptWindows(GridWindows[ChangedValues]):
         stored = pa.map_(pa.int64(), self.content.stored_type)
         self._table: RowTable = self.store.rows(TABLE, self._key_schema, stored)
         self._keys_of: dict[int, list[Any]] = {}
-        for key, contents in self._table.items():
-            for slot in contents:
+        for keys, slots in _restored(self._table):
+            for key, slot in zip(keys, slots, strict=True):
                 self._keys_of.setdefault(slot, []).append(key)
 
     def _nothing_changed(self) -> ChangedValues:
@@ -171,3 +172,16 @@ class KeptWindows(GridWindows[ChangedValues]):
                     self._table.delete(key)
             self.store.tend()
             yield
+
+
+def _restored(table: RowTable) -> Iterator[tuple[Iterable[Any], Iterable[int]]]:
+    """The slots in which there is something, and beside each of them its key. What was gathered is not looked at."""
+    if not isinstance(table, RestoresColumns):
+        for key, contents in table.items():
+            yield repeat(key, len(contents)), contents
+        return
+    values: Any
+    for keys, values in table.restored(RESTORED_ROWS):
+        edges = values.offsets.to_numpy()
+        slots = values.keys.to_numpy()[edges[0] : edges[-1]].tolist()
+        yield chain.from_iterable(map(repeat, keys, np.diff(edges).tolist())), slots

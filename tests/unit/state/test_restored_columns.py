@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.operators.kept_windows import _restored as restored_windows
 from cutwater.operators.session_windows import _restored as restored_sessions
 from cutwater.operators.timers import TimerQueue
 from cutwater.state import handles
@@ -170,6 +171,22 @@ def test_the_ends_of_restored_sessions_are_found(backend: StateBackend) -> None:
     found = [pair for keys, ends in restored_sessions(table) for pair in zip(keys, ends, strict=True)]
     ends = [(key_of(n), end) for n in range(KEPT) for end in (n, 2 * n)[: 1 + n % 2]]
     assert sorted(found) == sorted(ends)
+
+
+@BACKENDS
+def test_the_slots_of_restored_windows_are_found(backend: StateBackend) -> None:
+    kind = pa.map_(pa.int64(), pa.string())
+    old = open_store(backend)
+    table = old.rows("windows", KEYS, kind)
+    for number in range(KEPT):
+        table.put(key_of(number), {slot: "a" for slot in slots_of(number)})
+    table = open_store(backend, old).rows("windows", KEYS, kind)
+    found = [pair for keys, slots in restored_windows(table) for pair in zip(keys, slots, strict=True)]
+    assert sorted(found) == sorted((key_of(n), slot) for n in range(KEPT) for slot in slots_of(n))
+
+
+def slots_of(number: int) -> range:
+    return range(number, number + 1 + number % 3)
 
 
 @pytest.fixture
