@@ -179,7 +179,7 @@ def test_the_slots_of_restored_windows_are_found(backend: StateBackend) -> None:
     old = open_store(backend)
     table = old.rows("windows", KEYS, kind)
     for number in range(KEPT):
-        table.put(key_of(number), {slot: "a" for slot in slots_of(number)})
+        table.put(key_of(number), dict.fromkeys(slots_of(number), "a"))
     table = open_store(backend, old).rows("windows", KEYS, kind)
     found = [pair for keys, slots in restored_windows(table) for pair in zip(keys, slots, strict=True)]
     assert sorted(found) == sorted((key_of(n), slot) for n in range(KEPT) for slot in slots_of(n))
