@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ LEFT, RIGHT = 0, 1
 BUCKET = "bucket"
 TABLE = "rows"
 LATE = {LEFT: "late", RIGHT: "late_right"}
+BUCKETS_A_STEP = 512
 
 
 class EquiJoin(KeyedStateOperator):
@@ -130,7 +132,12 @@ class TimedJoin(EquiJoin):
 
     def open(self, ctx: OperatorContext) -> None:
         super().open(ctx)
+        self._steps = ctx.steps
         self._watermark = restored_watermark(ctx)
+        self._kept = set(self._table.buckets())
+        self._soonest = list(self._kept)
+        """The same buckets, as a heap: those that are done with are found without a look at the others."""
+        heapify(self._soonest)
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
         batch = self._with_key(batch, port)
@@ -147,15 +154,34 @@ class TimedJoin(EquiJoin):
 
     @abstractmethod
     def _is_done(self, bucket: int) -> bool:
-        """Whether no record that may still come meets one of the bucket."""
+        """Whether no record that may still come meets one of the bucket. None is done before a lower one."""
+
+    def _keep(self, port: int, bucket: int, rows: pa.RecordBatch) -> None:
+        self._table.add(port, bucket, rows)
+        if bucket not in self._kept:
+            self._kept.add(bucket)
+            heappush(self._soonest, bucket)
 
     def on_watermark(self, watermark: Milliseconds, out: Collector) -> Iterator[None]:
-        if watermark > self._watermark:
-            self._watermark = watermark
-            for bucket in [each for each in self._table.buckets() if self._is_done(each)]:
-                self._table.drop(bucket)
+        self._watermark = max(watermark, self._watermark)
+        yield from self._drop_done()
         out.advance(watermark)
-        yield from ()
+
+    def resuming(self, out: Collector) -> Iterator[None]:
+        """A snapshot between two steps holds buckets that nobody asks for any more."""
+        yield from self._drop_done()
+
+    def _drop_done(self) -> Iterator[None]:
+        for step in self._steps.of(self._done(), BUCKETS_A_STEP):
+            for bucket in step:
+                self._table.drop(bucket)
+            yield
+
+    def _done(self) -> Iterator[int]:
+        while self._soonest and self._is_done(self._soonest[0]):
+            bucket = heappop(self._soonest)
+            self._kept.discard(bucket)
+            yield bucket
 
     def _inline(self) -> Json:
         return stored_watermark(self._watermark)
@@ -190,7 +216,7 @@ class IntervalJoin(TimedJoin):
                     apart = np.abs(own[asked] - self._times[1 - port].of(others, self.where))
                     near = apart <= self._within
                     out.emit(self._pairs_of(part, port, asked[near], others.filter(pa.array(near))))
-            self._table.add(port, bucket, part)
+            self._keep(port, bucket, part)
 
     def _is_done(self, bucket: int) -> bool:
         return (bucket + 1) * self._width - 1 + self._within <= self._watermark

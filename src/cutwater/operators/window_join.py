@@ -45,7 +45,7 @@ class WindowJoin(TimedJoin):
             for start, part in by_number(batch.filter(pa.array(open_ones)), starts[open_ones]):
                 asked, others = self._table.matches(port, start, part)
                 out.emit(self._in_window(self._pairs_of(part, port, asked, others), start))
-                self._table.add(port, start, part)
+                self._keep(port, start, part)
 
     def _in_window(self, pairs: pa.RecordBatch, start: Milliseconds) -> pa.RecordBatch:
         window = of_window(start, start + self._windows.size, pairs.num_rows, early=None)

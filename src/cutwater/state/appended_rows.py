@@ -1,24 +1,30 @@
 """Rows that are added and never changed: a snapshot of them copies nothing."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from cutwater.flow.batches import detached, joined, taken
 from cutwater.flow.event_time import Times
-from cutwater.flow.hashing import hash_columns, key_groups
-from cutwater.state.changes import Header, with_header
-from cutwater.state.frozen import FrozenTable
 
 CHUNK_ROWS = 131_072
 """Chunks are joined up to this many rows: few enough to be found quickly, small enough to be copied at once."""
 
 
 _serials = itertools.count()
+
+
+class HeldRows(NamedTuple):
+    """What an ``AppendedRows`` held at some moment."""
+
+    serial: int
+    chunks: tuple[pa.RecordBatch, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(chunk.num_rows for chunk in self.chunks)
 
 
 class AppendedRows:
@@ -32,6 +38,10 @@ class AppendedRows:
 
     def __len__(self) -> int:
         return self._count
+
+    def held(self) -> HeldRows:
+        """On any thread; right if nothing is appended meanwhile."""
+        return HeldRows(self.serial, tuple(self.chunks))
 
     def append(self, batch: pa.RecordBatch) -> None:
         chunks = self.chunks
@@ -59,96 +69,3 @@ class AppendedRows:
 
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
-
-
-class Extent(NamedTuple):
-    """How far the rows of a bucket went."""
-
-    serial: int
-    rows: int
-
-
-BucketsMark = Mapping[int, Extent]
-"""The buckets that there were."""
-
-
-class BucketChanges:
-    """The part of a ``TrackedTable`` that is the same for all tables of appended rows, by bucket."""
-
-    name: str
-    key_columns: tuple[str, ...]
-    stored_schema: pa.Schema
-    bucket_column: str
-    max_parallelism: int
-
-    def __init__(self) -> None:
-        self._restored: dict[int, Extent] = {}
-
-    def appended(self) -> Iterable[tuple[int, AppendedRows]]:
-        """The rows of each bucket."""
-        raise NotImplementedError
-
-    def restored_mark(self) -> BucketsMark:
-        return self._restored
-
-    def mark(self) -> BucketsMark:
-        return {bucket: Extent(rows.serial, len(rows)) for bucket, rows in self.appended()}
-
-    def changes(self, since: BucketsMark, frozen: FrozenTable) -> "FrozenBuckets":
-        dropped = {bucket for bucket, extent in since.items() if extent.rows}
-        parts = []
-        for bucket, rows in self.appended():
-            known = since.get(bucket)
-            goes_on = known is not None and known.serial == rows.serial
-            had = known.rows if known is not None and goes_on else 0
-            if goes_on:
-                dropped.discard(bucket)
-            if len(rows) > had:
-                parts.append((bucket, tuple(rows.chunks), had))
-        header = Header(bucket=self.bucket_column, dropped=tuple(sorted(dropped)))
-        schema = with_header(self.stored_schema, header)
-        return FrozenBuckets(self.name, schema, self.key_columns, self.max_parallelism, tuple(parts))
-
-    def forget(self, before: BucketsMark) -> None:
-        self._restored = {}
-
-    def freeze(self) -> "FrozenBuckets":
-        parts = tuple((bucket, tuple(rows.chunks), 0) for bucket, rows in self.appended())
-        return FrozenBuckets(self.name, self.stored_schema, self.key_columns, self.max_parallelism, parts)
-
-    def _note_restored(self, bucket: int, rows: AppendedRows) -> None:
-        self._restored[bucket] = Extent(rows.serial, len(rows))
-
-
-@dataclass(frozen=True, slots=True)
-class FrozenBuckets:
-    """Implements ``FrozenTable``: of each bucket the rows as they were, but for so many at the beginning."""
-
-    name: str
-    schema: pa.Schema
-    keys: tuple[str, ...]
-    max_parallelism: int
-    parts: tuple[tuple[int, tuple[pa.RecordBatch, ...], int], ...]
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        for bucket, chunks, had in self.parts:
-            for chunk in _behind(chunks, had):
-                where = pa.array(np.full(chunk.num_rows, bucket, np.int64))
-                groups = pa.array(key_groups(hash_columns(chunk, self.keys), self.max_parallelism))
-                yield pa.RecordBatch.from_arrays([*chunk.columns, where, groups], schema=self.schema)
-
-    def release(self) -> None:
-        """Nothing was kept for it."""
-
-
-def _behind(chunks: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Without the first ``rows`` rows."""
-    for chunk in chunks:
-        if rows == 0:
-            yield chunk
-        elif rows < chunk.num_rows:
-            # A copy: a slice is stored as wide as it is in memory.
-            yield chunk.take(np.arange(rows, chunk.num_rows))
-            rows = 0
-        else:
-            rows -= chunk.num_rows

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from cutwater.flow.partitioning import by_number
-from cutwater.state.appended_rows import AppendedRows, BucketChanges
+from cutwater.state.appended_rows import AppendedRows
+from cutwater.state.bucket_changes import BucketChanges
+from cutwater.state.bucket_history import BucketHistory, Moment
 from cutwater.state.frozen import KEY_GROUP_COLUMN
 
 
@@ -21,6 +23,7 @@ class MemoryBuckets(BucketChanges):
         self.bucket_column = bucket
         self.max_parallelism = max_parallelism
         self._of: dict[int, AppendedRows] = {}
+        self._history = BucketHistory()
         self.key_columns = tuple(keys)
         self.stored_schema = pa.schema([*schema, pa.field(bucket, pa.int64()), pa.field(KEY_GROUP_COLUMN, pa.int32())])
 
@@ -28,16 +31,18 @@ class MemoryBuckets(BucketChanges):
         return self._of.keys()
 
     def add(self, bucket: int, rows: pa.RecordBatch) -> None:
+        self._history.note(bucket, self._of.get(bucket))
         self._of.setdefault(bucket, AppendedRows(self._schema)).append(rows)
 
     def read(self, buckets: Iterable[int]) -> Iterator[pa.RecordBatch]:
         return iter([chunk for bucket in buckets if bucket in self._of for chunk in self._of[bucket].chunks])
 
     def drop(self, bucket: int) -> None:
+        self._history.note(bucket, self._of.get(bucket))
         self._of.pop(bucket, None)
 
-    def appended(self) -> Iterable[tuple[int, AppendedRows]]:
-        return self._of.items()
+    def moment(self) -> Moment:
+        return self._history.moment(self._of, lambda rows: rows)
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         for batch in batches:

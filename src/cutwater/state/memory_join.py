@@ -9,7 +9,9 @@ import pyarrow as pa
 from cutwater.flow.event_time import Times
 from cutwater.flow.partitioning import by_number
 from cutwater.state import chain_kernels
-from cutwater.state.appended_rows import AppendedRows, BucketChanges, no_rows
+from cutwater.state.appended_rows import AppendedRows, no_rows
+from cutwater.state.bucket_changes import BucketChanges
+from cutwater.state.bucket_history import BucketHistory, Moment
 from cutwater.state.compared_keys import equal_keys
 from cutwater.state.frozen import KEY_GROUP_COLUMN
 from cutwater.state.key_index import KeyIndex
@@ -45,8 +47,8 @@ class MemoryJoinSide(BucketChanges):
             [*self._schema, pa.field(join.bucket, pa.int64()), pa.field(KEY_GROUP_COLUMN, pa.int32())]
         )
 
-    def appended(self) -> Iterable[tuple[int, AppendedRows]]:
-        return ((number, bucket.rows[self._side]) for number, bucket in self._join.of.items())
+    def moment(self) -> Moment:
+        return self._join.moment(self._side)
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         for batch in batches:
@@ -64,6 +66,7 @@ class MemoryJoin:
         self.bucket = bucket
         self.max_parallelism = max_parallelism
         self.of: dict[int, _Bucket] = {}
+        self._histories = tuple(BucketHistory() for _ in sides)
         self._index_bytes = 0
 
     @property
@@ -76,6 +79,7 @@ class MemoryJoin:
 
     def add(self, side: int, bucket: int, rows: pa.RecordBatch) -> None:
         found = self.of.get(bucket)
+        self._histories[side].note(bucket, None if found is None else found.rows[side])
         if found is None:
             found = self.of[bucket] = _Bucket(self.sides)
         self._index_bytes -= found.index_bytes
@@ -92,9 +96,16 @@ class MemoryJoin:
         return pairs
 
     def drop(self, bucket: int) -> None:
-        found = self.of.pop(bucket, None)
+        found = self.of.get(bucket)
         if found is not None:
+            for history, rows in zip(self._histories, found.rows, strict=True):
+                history.note(bucket, rows)
             self._index_bytes -= found.index_bytes
+            del self.of[bucket]
+
+    def moment(self, side: int) -> Moment:
+        """Of one side, all buckets as they are now."""
+        return self._histories[side].moment(self.of, lambda bucket: bucket.rows[side])
 
 
 class _Bucket:

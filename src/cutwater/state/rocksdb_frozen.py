@@ -34,7 +34,7 @@ class FrozenParts:
         self.name = name
         self.schema = layout.schema
         self._layout = layout
-        self._stored = parts.stored(family.cut())
+        self._stored = parts.frozen(family.cut())
         self._recent: list[FrozenTable] = [as_table(memory).freeze() for memory in parts.memories()]
 
     def batches(self) -> Iterator[pa.RecordBatch]:

@@ -6,7 +6,8 @@ that are not visible yet are left out by whoever reads. Parts are written, and b
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -22,6 +23,10 @@ PART_BITS = 32
 
 STEP_ROWS = 4096
 """So many rows are written in a step."""
+
+STEP_BUCKETS = 16
+"""So many buckets are let go with each batch that is added and each bucket that is dropped. Few, as many of these follow each
+other; but more than come with one of them."""
 
 M = TypeVar("M")
 Groups = dict[int, set[int]]
@@ -42,6 +47,10 @@ class Part(Generic[M]):
         self.dropped: set[int] = set()
         self.steps: Iterator[None] = iter(())
         self.is_done = False
+        self.is_known = False
+        """Whether what it brought can be read in RocksDB: until then it is read in memory."""
+        self.going: Iterator[None] = iter(())
+        """What is to be done when it is stored."""
         self._error: Exception | None = None
         self._numbers = 0
 
@@ -69,25 +78,41 @@ class Part(Generic[M]):
 
 
 class Drop:
-    """What a bucket had in RocksDB, and what earlier parts brought of it, is to go."""
+    """What buckets had in RocksDB, and what earlier parts brought of them, is to go."""
 
     size = 0
 
-    def __init__(
-        self, namespace: int, families: Sequence[Family], groups: Sequence[set[int]], parts: "Sequence[Part[M]]"
-    ) -> None:
-        self.namespace = namespace
+    def __init__(self, families: Sequence[Family], parts: "Sequence[Part[M]]") -> None:
         self._families = families
-        self._groups = groups
         self._parts = parts
-        self.is_done = False
+        self.namespaces: dict[int, Sequence[set[int]]] = {}
+        """In each family the key groups in which there was something."""
+        self._left: deque[int] = deque()
+        self.is_frozen = False
+        """Whether a snapshot goes by what is in it: others that are dropped do not come to these any more."""
+
+    @property
+    def is_done(self) -> bool:
+        return not self._left
+
+    def add(self, namespace: int, groups: Sequence[set[int]]) -> None:
+        """One that is in it already got no rows since but in memory: they would have come behind it."""
+        if namespace not in self.namespaces:
+            self.namespaces[namespace] = groups
+            self._left.append(namespace)
 
     def step(self) -> None:
+        some = list(islice(self._left, STEP_BUCKETS))
         for at, family in enumerate(self._families):
-            groups = self._groups[at].union(*(part.written[at].get(self.namespace, ()) for part in self._parts))
-            if groups:
-                family.drop(prefix_of(group, self.namespace) for group in groups)
-        self.is_done = True
+            prefixes = [prefix_of(group, namespace) for namespace in some for group in self._groups(at, namespace)]
+            if prefixes:
+                family.drop(prefixes)
+        for _ in some:
+            self._left.popleft()
+
+    def _groups(self, at: int, namespace: int) -> set[int]:
+        of_parts = (part.written[at].get(namespace, ()) for part in self._parts)
+        return self.namespaces[namespace][at].union(*of_parts)
 
 
 class Parts(Generic[M]):
@@ -133,14 +158,19 @@ class Parts(Generic[M]):
     def stored_by_now(self) -> Callable[[Iterator[Entry]], Iterator[Entry]]:
         """The same, of entries that are looked for later."""
         visible = self.visible
-        going = {each.namespace for each in self._leaving if isinstance(each, Drop)}
+        going = [each.namespaces for each in self._leaving if isinstance(each, Drop)]
         if not going:
             return lambda entries: (entry for entry in entries if number_of(entry[0]) < visible)
         return lambda entries: (
             entry
             for entry in entries
-            if number_of(entry[0]) < visible and prefix_parts(entry[0][:PREFIX_BYTES])[1] not in going
+            if number_of(entry[0]) < visible and not _is_in(prefix_parts(entry[0][:PREFIX_BYTES])[1], going)
         )
+
+    def frozen(self, entries: Iterator[Entry]) -> Iterator[Entry]:
+        """The same, whatever is dropped before they are read."""
+        self._freeze_drops()
+        return self.stored(entries)
 
     def memories(self) -> list[M]:
         """Oldest first; all of them are newer than what is stored."""
@@ -164,11 +194,13 @@ class Parts(Generic[M]):
             part.dropped.add(namespace)
         held = [groups.pop(namespace, set()) for groups in self.written]
         if any(held) or parts:
-            self._leaving.append(Drop(namespace, self._families, held, parts))
+            self._last_drop(parts).add(namespace, held)
         if not self._gate.is_shut:
             self._forget_done()
-            while self._leaving and isinstance(self._leaving[0], Drop):
+            while self._leaving and isinstance(first := self._leaving[0], Drop):
                 self._step()
+                if not first.is_done:
+                    break  # very many had to wait: the others that are dropped now take them along
 
     def freeze(self) -> list[Callable[[], None]]:
         """Everything in memory, to be brought into RocksDB by whoever calls these, one after the other."""
@@ -176,6 +208,7 @@ class Parts(Generic[M]):
             self._put_aside()
         for part in self._parts():
             part.is_frozen = True
+        self._freeze_drops()
         return [_finish(each) for each in self._leaving]
 
     def resume(self, family: int, following: int) -> None:
@@ -186,13 +219,28 @@ class Parts(Generic[M]):
     def _put_aside(self) -> None:
         part = Part(self.next, self.recent, self._recent_size, len(self._families))
         part.steps = self._write(part)
+        part.going = self._let_go(part)
         self._leaving.append(part)
         self.next += 1
         self.recent = self._begin()
         self._recent_size = 0
 
+    def _last_drop(self, parts: list[Part[M]]) -> Drop:
+        """One that is behind all of ``parts``. However many wait, they are few: whoever adds or reads looks at each."""
+        last = self._leaving[-1] if self._leaving else None
+        if not isinstance(last, Drop) or last.is_frozen:
+            last = Drop(self._families, parts)
+            self._leaving.append(last)
+        return last
+
+    def _freeze_drops(self) -> None:
+        for each in self._leaving:
+            if isinstance(each, Drop):
+                each.is_frozen = True
+
     def _parts(self) -> list[Part[M]]:
-        return [each for each in self._leaving if isinstance(each, Part)]
+        """Those that are read in memory."""
+        return [each for each in self._leaving if isinstance(each, Part) and not each.is_known]
 
     def _size(self) -> int:
         rows = sum(each.size for each in self._leaving) + self._recent_size
@@ -206,18 +254,25 @@ class Parts(Generic[M]):
             self._forget_done()
 
     def _forget_done(self) -> None:
-        while self._leaving and self._leaving[0].is_done:
-            done = self._leaving.popleft()
-            if isinstance(done, Part):
-                self._make_visible(done)
+        while self._leaving and (first := self._leaving[0]).is_done:
+            if isinstance(first, Part) and sum(1 for _ in islice(first.going, STEP_BUCKETS)) == STEP_BUCKETS:
+                break
+            self._leaving.popleft()
         for part in self._parts():
             part.is_frozen = False  # the gate is open: whatever snapshot needed it is linked, or given up
 
-    def _make_visible(self, part: Part[M]) -> None:
+    def _let_go(self, part: Part[M]) -> Iterator[None]:
+        """What it brought becomes known, and only then its memory is emptied. One bucket before each yield: there may be very many,
+        and what was in memory takes long to go at once."""
         for known, written in zip(self.written, part.written, strict=True):
             for namespace, groups in written.items():
                 if namespace not in part.dropped:
                     known.setdefault(namespace, set()).update(groups)
+                yield
+        part.is_known = True
+        for namespace in chain.from_iterable(part.written):
+            self._drop(part.memory, namespace)
+            yield
 
 
 def put_in_steps(
@@ -235,6 +290,10 @@ def put_in_steps(
             if part.needs(bucket):
                 put(bucket, whole.slice(start, rows))
             yield
+
+
+def _is_in(namespace: int, going: Sequence[Mapping[int, object]]) -> bool:
+    return any(namespace in namespaces for namespaces in going)
 
 
 def _finish(leaving: "Part[M] | Drop") -> Callable[[], None]:

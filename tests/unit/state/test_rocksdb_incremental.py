@@ -110,8 +110,9 @@ def content_of_rows(kind: Kind, frozen: list[FrozenTable]) -> Any:
     other = cw.Memory().open("uid", ALL, 128)
     for table in frozen:
         other.restore(table.name, table.batches())
+    table_of_rows = kind.open(other)
     release(frozen)
-    return kind.content(kind.open(other))
+    return kind.content(table_of_rows)
 
 
 @pytest.mark.parametrize("cache", [1, 4000, "64MB"])

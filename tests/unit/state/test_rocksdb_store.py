@@ -127,10 +127,12 @@ def test_a_checkpoint_of_one_backend_restores_on_the_other(kind: Kind, ways: Any
         for each in (table, model):
             kind.write(each, step)
         first.tend()
-    for frozen in first.freeze():
-        second.restore(frozen.name, frozen.batches())
-        frozen.release()
+    frozen = first.freeze()
+    for each in frozen:
+        second.restore(each.name, each.batches())
     restored = kind.open(second)
+    for each in frozen:
+        each.release()
     assert kind.content(restored) == kind.content(model)
     for store in (first, second):
         store.close()
