@@ -12,6 +12,7 @@ import pyarrow as pa
 from cutwater.flow.watermarks import MAX_WATERMARK, Milliseconds
 from cutwater.operators.soonest import KeysAhead
 from cutwater.state.backend import KeyedStateStore
+from cutwater.state.parted_dict import SLOTS, PartedDict
 from cutwater.state.tables import RestoresColumns, RowTable
 
 _STORED = pa.list_(pa.int64())
@@ -43,6 +44,9 @@ class TimerQueue:
         self._set = len(order)
         self._places: dict[Any, dict[Milliseconds, int]] = {}
         """Of keys that have more than ``FEW``: where each timer stands among the times of its key."""
+        self._latest = PartedDict()
+        """Of a key the timer that was set last, while it waits: to set the same again, as many functions do for every record, reads
+        nothing."""
 
     @staticmethod
     def table_name(kind: str) -> str:
@@ -50,6 +54,10 @@ class TimerQueue:
 
     def set(self, key: Any, time: Milliseconds) -> None:
         """A second timer of the key for the same time is the same timer."""
+        latest = self._latest.of_slot[hash(key) % SLOTS]
+        if latest.get(key) == time:
+            return
+        latest[key] = time
         times = self._table.get(key)
         if times is None:
             self._table.put(key, [time])
@@ -90,6 +98,9 @@ class TimerQueue:
         """Others follow: the state of their keys, the user's too, is read with that of the first."""
         ahead.before_next()
         time, _, key = heappop(self._heap)
+        latest = self._latest.of_slot[hash(key) % SLOTS]
+        if latest.get(key) == time:
+            del latest[key]
         times = self._table.own(key, list)
         if len(times) > FEW:
             self._remove_from_many(key, times, time)

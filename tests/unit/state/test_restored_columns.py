@@ -161,6 +161,23 @@ def test_a_timer_of_a_key_with_few_takes_no_place_beside_its_heap(backend: State
 
 
 @BACKENDS
+def test_to_set_the_same_timer_again_reads_nothing(backend: StateBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(backend)
+    queue = TimerQueue(store, "event", KEYS)
+    queue.set(key_of(1), 10)
+    queue.set(key_of(1), 5)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(queue._table), "get", refuse)
+        queue.set(key_of(1), 5)
+    assert list(queue.due(5)) == [(5, key_of(1))]
+    queue.set(key_of(1), 5)
+    queue.set(key_of(1), 10)
+    assert list(queue.due(10)) == [(5, key_of(1)), (10, key_of(1))]
+    assert not queue._latest
+    store.close()
+
+
+@BACKENDS
 def test_the_ends_of_restored_sessions_are_found(backend: StateBackend) -> None:
     kind = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("content", pa.string())]))
     old = open_store(backend)
