@@ -86,12 +86,15 @@ class States:
     function: type[_Function] | type[_Expiring] = _Function
 
     def __init__(self, store: KeyedStateStore) -> None:
+        self._store = store
         self._function = self.function()
         self._states = bind_states(self._function, store, "u", KEYS, lambda: 0)
 
     def write(self, numbers: Any) -> None:
         for start in range(0, len(numbers), AT_ONCE):
-            for number in numbers[start : start + AT_ONCE].tolist():
+            some = numbers[start : start + AT_ONCE].tolist()
+            self._store.expect(some)
+            for number in some:
                 self._states.key = number
                 self._function.t.value = (number, f"{number:x>{TEXT}}")
                 self._written(number)

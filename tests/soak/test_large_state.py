@@ -142,6 +142,8 @@ def test_ten_million_keys_are_there_again_no_later_than_they_took_to_be_stored(
     tmp_path: Path, backend: cw.StateBackend, kind: type[Kept]
 ) -> None:
     """A machine that is busy with others meanwhile decides nothing: then it is asked once more."""
+    if kind is TimedStates and isinstance(backend, cw.RocksDB) and backend.incremental:
+        pytest.skip("its files are copied, and timers have to be read: see docs/state-backends.md")
     times = took(backend, kind, KEYS, tmp_path / "first")
     if times.restored > times.written:
         times = took(backend, kind, KEYS, tmp_path / "again")

@@ -19,6 +19,7 @@ from cutwater.operators.window_results import windowed
 from cutwater.state.key_index import KeyIndex
 from cutwater.state.parted_dict import Layer, PartedDict
 from cutwater.state.tables import RestoresColumns, RowTable
+from cutwater.state.uncollected import uncollected
 from cutwater.windows import Windows
 
 TABLE = "windows"
@@ -66,9 +67,10 @@ class KeptWindows(GridWindows[ChangedValues]):
         stored = pa.map_(pa.int64(), self.content.stored_type)
         self._table: RowTable = self.store.rows(TABLE, self._key_schema, stored)
         self._keys_of: dict[int, list[Any]] = {}
-        for keys, slots in _restored(self._table):
-            for key, slot in zip(keys, slots, strict=True):
-                self._keys_of.setdefault(slot, []).append(key)
+        with uncollected():
+            for keys, slots in _restored(self._table):
+                for key, slot in zip(keys, slots, strict=True):
+                    self._keys_of.setdefault(slot, []).append(key)
 
     def _nothing_changed(self) -> ChangedValues:
         return ChangedValues()

@@ -24,6 +24,7 @@ from cutwater.operators.window_content import KeyWindow, Told, WindowContent, te
 from cutwater.operators.window_results import LATE, windowed
 from cutwater.state.key_index import KeyIndex
 from cutwater.state.tables import RestoresColumns, RowTable
+from cutwater.state.uncollected import uncollected
 
 TABLE = "sessions"
 TELL, FORGET = 0, 1
@@ -93,9 +94,10 @@ class SessionWindows(KeyedStateOperator):
         self._reached = restored_watermark(ctx)
         self._resumed = restored_due(ctx)
         self._early = EarlyResults(self._every, ChangedValues)
-        for keys, ends in _restored(self._table):
-            self._early.note(_ALL, keys, ctx.now())
-            self._agenda.extend(map(self._entry, ends, keys))
+        with uncollected():
+            for keys, ends in _restored(self._table):
+                self._early.note(_ALL, keys, ctx.now())
+                self._agenda.extend(map(self._entry, ends, keys))
         heapify(self._agenda)
         self.content.open(ctx)
 

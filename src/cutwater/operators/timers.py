@@ -2,25 +2,22 @@
 
 from collections.abc import Iterator
 from heapq import heappop, heappush
-from itertools import chain, repeat
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from cutwater.flow.watermarks import MAX_WATERMARK, Milliseconds
+from cutwater.operators.restored_timers import RestoredTimers, Timer
 from cutwater.operators.soonest import KeysAhead
 from cutwater.state.backend import KeyedStateStore
 from cutwater.state.parted_dict import SLOTS, PartedDict
-from cutwater.state.tables import RestoresColumns, RowTable
 
 _STORED = pa.list_(pa.int64())
 
 MOST_IN_A_ROW = 1000
 FEW = 16
 """So many timers of a key are searched for one as fast as a dict is asked."""
-RESTORED_ROWS = 8192
+RESTORED_AT_ONCE = 1024
 
 
 class TimerQueue:
@@ -36,12 +33,10 @@ class TimerQueue:
         self._followers: dict[tuple[Milliseconds, Any], int] = {}
         """While the last timers of all fire: how many in a row led to each one that was set meanwhile."""
         self._row = 0
-        times, key_of = _restored(self._table)
-        order = np.argsort(times, kind="stable")
-        in_order = zip(times[order].tolist(), range(len(order)), map(key_of.__getitem__, order.tolist()), strict=True)
-        self._heap: list[tuple[Milliseconds, int, Any]] = list(in_order)
-        """What is in order is a heap."""
-        self._set = len(order)
+        self._restored = RestoredTimers(self._table)
+        self._heap: list[Timer] = []
+        """All others, and of those that were restored the first ones, if none of the others comes before them."""
+        self._set = len(self._restored)
         self._places: dict[Any, dict[Milliseconds, int]] = {}
         """Of keys that have more than ``FEW``: where each timer stands among the times of its key."""
         self._latest = PartedDict()
@@ -73,12 +68,15 @@ class TimerQueue:
             self._followers[time, key] = self._row
 
     def earliest(self) -> Milliseconds | None:
+        if (first := self._restored.first) is not None and (not self._heap or first < self._heap[0]):
+            for timer in self._restored.next(RESTORED_AT_ONCE):
+                heappush(self._heap, timer)
         return self._heap[0][0] if self._heap else None
 
     def due(self, now: Milliseconds) -> Iterator[tuple[Milliseconds, Any]]:
         """Time and key of each timer up to ``now``, removed before it is given; also those set meanwhile."""
         ahead = KeysAhead(self._store, self._heap, now)
-        while self._heap and self._heap[0][0] <= now:
+        while (time := self.earliest()) is not None and time <= now:
             yield self._removed_first(ahead)
 
     def last(self) -> Iterator[tuple[Milliseconds, Any]]:
@@ -87,7 +85,7 @@ class TimerQueue:
         A timer that sets the next one each time would never end: after ``MOST_IN_A_ROW`` it is dropped.
         """
         ahead = KeysAhead(self._store, self._heap, MAX_WATERMARK)
-        while self._heap:
+        while self.earliest() is not None:
             time, key = self._removed_first(ahead)
             self._row = self._followers.pop((time, key), 0) + 1
             if self._row <= MOST_IN_A_ROW:
@@ -130,24 +128,5 @@ class TimerQueue:
         return places
 
     def _next(self) -> int:
-        """Breaks ties by the order of setting: keys need not be comparable."""
         self._set += 1
         return self._set
-
-
-def _restored(table: RowTable) -> tuple[npt.NDArray[np.int64], list[Any]]:
-    """The times, and beside each of them its key."""
-    if not isinstance(table, RestoresColumns):
-        rows = list(table.items())
-        times = np.fromiter(chain.from_iterable(of_key for _, of_key in rows), np.int64)
-        return times, [key for key, of_key in rows for _ in of_key]
-    parts: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
-    keys: list[Any] = []
-    values: Any
-    for of_rows, values in table.restored(RESTORED_ROWS):
-        times = values.flatten().to_numpy()
-        parts.append(times)
-        # Most keys have one, and none has none.
-        sizes = [] if len(times) == len(of_rows) else values.value_lengths().to_pylist()
-        keys.extend(chain.from_iterable(map(repeat, of_rows, sizes)) if sizes else of_rows)
-    return np.concatenate(parts), keys

@@ -1,8 +1,6 @@
 """The table of the Memory backend for row functions: Python values in layered dicts."""
 
-import gc
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,23 +12,12 @@ from cutwater.state.frozen import FrozenTable
 from cutwater.state.parted_dict import Layer, parted_if_large, taken_out
 from cutwater.state.row_layers import GONE, MISSING, LayeredRows, RowForm, newest_items
 from cutwater.state.snapshots import Snapshots
+from cutwater.state.uncollected import uncollected
 
 MERGE_STEP = 8192
 LONGEST_STEP = 2 * MERGE_STEP
 """However large a layer is: more entries would take longer than the loop may stand still."""
 RESTORED_ROWS = 8192
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Python's collector would go through all that is restored, again and again, which takes longer than to restore it."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class MemoryRowTable(LayeredRows):
@@ -72,7 +59,7 @@ class MemoryRowTable(LayeredRows):
     def _restored(self, layer: Layer, batches: Iterable[pa.RecordBatch]) -> Layer:
         """The layer, or one in its place, with the rows in it."""
         *names, value, _ = self.stored_schema.names
-        with _uncollected():
+        with uncollected():
             for piece in (piece for batch in batches for piece in pieces(batch, RESTORED_ROWS)):
                 keys = self._form.keys_of([piece.column(name) for name in names])
                 layer.update(zip(keys, values_of(piece.column(value)), strict=True))

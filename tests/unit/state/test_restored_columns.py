@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.operators import timers as timers_module
 from cutwater.operators.kept_windows import _restored as restored_windows
 from cutwater.operators.session_windows import _restored as restored_sessions
 from cutwater.operators.timers import TimerQueue
@@ -136,11 +137,18 @@ def test_restored_timers_fire_in_their_order(backend: StateBackend, monkeypatch:
     with monkeypatch.context() as patch:
         patch.setattr(RocksDBRowTable, "items", refuse)
         queue = TimerQueue(store, "event", KEYS)
+    monkeypatch.setattr(timers_module, "RESTORED_AT_ONCE", 7)
     for time, key in timers[::3]:
         queue.set(key, time)
-    fired = list(queue.due(2000))
+    new = [(time, ("new", time)) for time in (-1, 0, 500, 500, 3000)]
+    for time, key in new:
+        queue.set(key, time)
+    assert queue.earliest() == -1
+    fired = [*queue.due(400), *queue.due(2000)]
     assert [time for time, _ in fired] == sorted(time for time, _ in fired)
-    assert sorted(fired) == sorted(set(timers))
+    assert sorted(fired) == sorted({*timers, *new[:-1]})
+    assert [key for time, key in fired if time == 500][-1] == ("new", 500), "it was set behind those that were restored"
+    assert queue.earliest() == 3000
     store.close()
 
 
