@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -14,6 +15,8 @@ from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.statistics import CheckpointInfo
 from cutwater.operators.turn import ROWS_AT_ONCE
 from cutwater.subtask.limits import FlowLimits
+from cutwater.subtask.operator_subtask import OperatorSubtask
+from cutwater.testing.actors import LoopActor
 from cutwater.testing.clock import ManualClock
 from cutwater.testing.run import _rows as decoded
 from cutwater.testing.simulation import Simulation
@@ -262,6 +265,46 @@ def test_timers_of_the_clock_do_not_wait_for_the_slow_rows_that_came_with_theirs
     _, late = _run_to_its_results(env)
     assert len(late) > ROWS * A_ROW * 1000 / (TIMER_AFTER * 3)
     assert max(late) <= 1000 * (ROWS_AT_ONCE * A_ROW + 0.1)
+
+
+def _in_order(env: cw.Environment, name: str, first: int) -> cw.Stream:
+    rows = [(number % 5, first + number) for number in range(400)]
+    numbers = env.read(cw.from_rows(rows, "k long, ts long"), uid=name)
+    return numbers.rebalance().with_timestamps("ts", idle_after="1s").uid(f"{name}-time")
+
+
+def test_an_input_of_which_rows_are_in_hand_is_not_silent_however_long_they_find_no_room() -> None:
+    """It would be left behind, and its rows be late."""
+    assert any([_all_rows_come_behind_a_jam(seed) for seed in range(12)]), "there was no jam"
+
+
+def _all_rows_come_behind_a_jam(seed: int) -> bool:
+    """Whether there was one."""
+    env = cw.Environment(checkpointing=cw.Checkpointing("1h", storage=cw.memory_storage("1GB")), parallelism=1)
+    both = _in_order(env, "slow", 0).union(_in_order(env, "fast", 100_000))
+    both.key_by("k").window(cw.tumbling("10ms")).process(lambda rows, ctx: [(len(rows),)], NUMBER).uid("w").collect(
+        "out"
+    )
+    store, own_clock = JobStore(MemoryStorage(1 << 30), "jam"), ManualClock()
+    limits = FlowLimits(payload_bytes=512, least_payload_bytes=512, linger_seconds=0.0, max_slice_rows=8)
+    pipeline = replace(env.define("jam", 1), limits=limits)
+    simulation = Simulation(pipeline, store, own_clock, random.Random(seed).randrange, buffer_rows=1)
+    jammed = False
+    while not simulation.finished:
+        if not jammed and any(_finds_no_room(loop) for loop in simulation._loops):
+            own_clock.advance(2.0)
+            jammed = True
+        assert simulation.step() or simulation.advance_to_next_timer()
+    assert sum(row.value for row in decoded(store.collected.read("collect-out"))) == 800
+    return jammed
+
+
+def _finds_no_room(loop: LoopActor) -> bool:
+    """Between two slices of the slower input."""
+    running = loop._subtask
+    is_slow = "slow-time" in {node.uid for node in running._setup.vertex.members}
+    full = loop._outgoing and not loop._has_room(loop._outgoing[0])
+    return bool(is_slow and full and isinstance(running, OperatorSubtask) and running._in_hand())
 
 
 def _run(env: cw.Environment) -> list[CheckpointInfo]:
