@@ -275,7 +275,8 @@ def _in_order(env: cw.Environment, name: str, first: int) -> cw.Stream:
 
 def test_an_input_of_which_rows_are_in_hand_is_not_silent_however_long_they_find_no_room() -> None:
     """It would be left behind, and its rows be late."""
-    assert any([_all_rows_come_behind_a_jam(seed) for seed in range(12)]), "there was no jam"
+    jams = [_all_rows_come_behind_a_jam(seed) for seed in range(12)]
+    assert any(jams)
 
 
 def _all_rows_come_behind_a_jam(seed: int) -> bool:

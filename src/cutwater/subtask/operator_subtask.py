@@ -263,8 +263,8 @@ class OperatorSubtask(Subtask):
             start += self._slice(pace, piece.num_rows, _call(entry, piece))
             if start < batch.num_rows:
                 self._in_hand = partial(_unprocessed, rows, batches, start)
-                # The clock does not wait for the last row, which may be a minute away. But what is ready may wait long to leave, and
-                # behind that rows come first: whoever has some in hand would be called silent.
+                # The clock does not wait for the last row, which may be a minute away. But what is ready may wait long to leave,
+                # and behind that rows come first: whoever has some in hand would be called silent.
                 yield from self._fire_timers()
                 yield from self._send_ready()
                 yield from self._cut_if_due()
