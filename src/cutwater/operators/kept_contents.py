@@ -22,7 +22,8 @@ from cutwater.rows import Row, batch_of, row_type, rows_of
 from cutwater.schema import SchemaLike
 from cutwater.state.encoded_keys import plain
 from cutwater.state.memory_aggregates import MemoryAggregateTable
-from cutwater.state.object_column import merged_value, to_arrow
+from cutwater.state.merging import merger
+from cutwater.state.object_column import to_arrow
 from cutwater.state.place import Place
 from cutwater.state.value_types import handing_out
 
@@ -44,7 +45,7 @@ class Accumulated(WindowContent):
 
     def bind(self, schema: pa.Schema, keys: Sequence[str]) -> pa.Schema:
         self._plan = plan_aggregates(schema, keys, self.results_by_name)
-        self._merges = [merge_of_partials(each.merge) for each in self._plan.accumulators]
+        self._mergers = [merger(merge_of_partials(each.merge), each.column) for each in self._plan.accumulators]
         self._parts = value_parts(self.results_by_name, schema)
         self._calls_functions = any(isinstance(part, Own) for part in self._parts)
         fields = {field.name: field for part in self._parts for field in part.results}
@@ -83,10 +84,10 @@ class Accumulated(WindowContent):
         return fragment if before is None else self.merged(before, fragment)
 
     def merged(self, before: Any, after: Any) -> Any:
-        width = len(self._merges)
+        width = len(self._mergers)
         accumulators = [
-            new if old is None else old if new is None else merged_value(merge, old, new)
-            for merge, old, new in zip(self._merges, before[:width], after[:width], strict=True)
+            new if old is None else old if new is None else merge(old, new)
+            for merge, old, new in zip(self._mergers, before[:width], after[:width], strict=True)
         ]
         values = (
             part.merged(old, new) for part, old, new in zip(self._parts, before[width:], after[width:], strict=True)
@@ -109,12 +110,12 @@ class Accumulated(WindowContent):
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema), windows
 
     def _finished(self, content: Any) -> Any:
-        width = len(self._merges)
+        width = len(self._mergers)
         values = (part.finished(value) for part, value in zip(self._parts, content[width:], strict=True))
         return (*content[:width], *values)
 
     def _results_of(self, contents: Sequence[list[Any]]) -> dict[str, Array]:
-        width = len(self._merges)
+        width = len(self._mergers)
         accumulated = [
             to_arrow(column, values) for column, values in zip(self._plan.columns, contents[:width], strict=True)
         ]

@@ -1,6 +1,5 @@
 """Accumulators that are neither 64-bit words nor texts (decimals, nested values): Python objects."""
 
-import decimal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +11,11 @@ import pyarrow as pa
 from cutwater.errors import DataError
 from cutwater.flow.arrow import Array
 from cutwater.state.index_kernels import CHUNK_ROWS
+from cutwater.state.merging import merger
 from cutwater.state.tables import Column, Merge, Rows
 
 OBJECT_OVERHEAD = 4
 """How much larger Python's objects are than their bytes, roughly."""
-_EXACT_DECIMALS = decimal.Context(prec=80)
 
 
 class ObjectColumn:
@@ -40,7 +39,7 @@ class ObjectColumn:
         self._arrays.append(np.full(CHUNK_ROWS, None, np.object_))
 
     def update(self, rows: Rows, merge: Merge, values: Array) -> None:
-        frozen = tuple(self._frozen)
+        frozen, merged = tuple(self._frozen), merger(merge, self._column)
         for row, value in zip(rows.tolist(), values.to_pylist(), strict=True):
             if value is None:
                 continue
@@ -52,7 +51,7 @@ class ObjectColumn:
                 chunk[at] = value
                 self._filled += 1
             else:
-                chunk[at] = merged_value(merge, old, value)
+                chunk[at] = merged(old, value)
         self._note_size(values)
 
     def read(self, rows: Rows) -> Array:
@@ -87,21 +86,6 @@ class FrozenObjects:
 
     def release(self) -> None:
         self.others.remove(self)
-
-
-def merged_value(merge: Merge, old: Any, value: Any) -> Any:
-    """What two values become that are both there."""
-    match merge:
-        case Merge.ADD:
-            return _EXACT_DECIMALS.add(old, value) if isinstance(old, decimal.Decimal) else old + value
-        case Merge.MIN:
-            return min(value, old)
-        case Merge.MAX:
-            return max(value, old)
-        case Merge.FIRST:
-            return old
-        case _:
-            return value
 
 
 def to_arrow(column: Column, values: list[Any]) -> Array:
