@@ -79,7 +79,7 @@ class WindowRows(GridWindows[ChangedKeys]):
 
     def _drop(self, slot: int) -> Iterator[None]:
         self._table.drop(slot)
-        yield from ()
+        yield
 
     def _tell(
         self, end: Milliseconds, out: Collector, changed: ChangedKeys | None, *, early: bool = False

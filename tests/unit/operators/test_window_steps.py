@@ -81,6 +81,20 @@ def test_a_window_of_many_keys_is_told_in_steps_and_forgotten_in_steps(how: str,
     assert kept_rows(operator) == 0
 
 
+@pytest.mark.parametrize("how", [*TOLD_BY, "in columns"])
+def test_windows_that_are_done_with_at_once_are_forgotten_in_steps(how: str) -> None:
+    env = cw.Environment(checkpointing=None)
+    stream = env.read(cw.from_rows([], "k string, ts long, v long"), uid="in").with_timestamps("ts")
+    windowed = stream.key_by("k").window(cw.tumbling("1s"), allowed_lateness="1h")
+    told_by = TOLD_BY.get(how, lambda windowed: windowed.agg(n=cw.count()))
+    operator, out = opened(told_by(windowed), Memory()), Collected()
+    port = operator.input_ports - 1  # that of records
+    operator.process(batch_of([("k", 1000 * n, 1) for n in range(100)], stream.schema, "test"), port, out)
+    told_in_steps(operator, 100_000, out)
+    assert len(told_in_steps(operator, 10_000_000, out)) >= 100
+    assert kept_rows(operator) == 0
+
+
 def test_sessions_that_are_told_and_forgotten_by_one_watermark_are_told_in_steps() -> None:
     env = cw.Environment(checkpointing=None)
     stream = env.read(cw.from_rows([], "k string, ts long, v long"), uid="in").with_timestamps("ts")
