@@ -18,6 +18,7 @@ from cutwater.operators.keyed_state import KeyedStateOperator
 from cutwater.operators.late_records import in_time
 from cutwater.operators.operator import Collector, Json, OperatorContext
 from cutwater.operators.stored_watermark import restored_watermark, stored_watermark
+from cutwater.operators.told_before import ToldBefore
 from cutwater.state.frozen import refuse_reserved
 from cutwater.state.tables import JoinSide, JoinTable
 
@@ -134,6 +135,7 @@ class TimedJoin(EquiJoin):
         super().open(ctx)
         self._steps = ctx.steps
         self._watermark = restored_watermark(ctx)
+        self._told_before = tuple(ToldBefore(ctx, keys) for keys in self._keys)
         self._kept = set(self._table.buckets())
         self._soonest = list(self._kept)
         """The same buckets, as a heap: those that are done with are found without a look at the others."""
@@ -142,12 +144,17 @@ class TimedJoin(EquiJoin):
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
         batch = self._with_key(batch, port)
         times = self._times[port].of(batch, self.where)
-        batch, times = in_time(batch, times, self._is_late(times), lambda rows: out.emit_side(LATE[port], rows))
+        late = self._is_late(times, self._reached(batch, port))
+        batch, times = in_time(batch, times, late, lambda rows: out.emit_side(LATE[port], rows))
         if batch.num_rows:
             self._process_in_time(batch, times, port, out)
 
+    def _reached(self, batch: pa.RecordBatch, port: int) -> Times | Milliseconds:
+        """How far time has come for each record, or for all."""
+        return self._told_before[port].time_of(batch, self._watermark)
+
     @abstractmethod
-    def _is_late(self, times: Times) -> npt.NDArray[np.bool_]: ...
+    def _is_late(self, times: Times, reached: Times | Milliseconds) -> npt.NDArray[np.bool_]: ...
 
     @abstractmethod
     def _process_in_time(self, batch: pa.RecordBatch, times: Times, port: int, out: Collector) -> None: ...
@@ -184,7 +191,8 @@ class TimedJoin(EquiJoin):
             yield bucket
 
     def _inline(self) -> Json:
-        return stored_watermark(self._watermark)
+        # Those of the two sides differ in the names of the keys only.
+        return {**stored_watermark(self._watermark), **self._told_before[LEFT].stored(self._watermark)}
 
 
 class IntervalJoin(TimedJoin):
@@ -203,8 +211,8 @@ class IntervalJoin(TimedJoin):
     def describe(self) -> str:
         return f"join(within {self._within} ms)"
 
-    def _is_late(self, times: Times) -> npt.NDArray[np.bool_]:
-        late: npt.NDArray[np.bool_] = times <= self._watermark
+    def _is_late(self, times: Times, reached: Times | Milliseconds) -> npt.NDArray[np.bool_]:
+        late: npt.NDArray[np.bool_] = times <= reached
         return late
 
     def _process_in_time(self, batch: pa.RecordBatch, times: Times, port: int, out: Collector) -> None:

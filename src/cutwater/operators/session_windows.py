@@ -19,6 +19,7 @@ from cutwater.operators.keyed_state import KeyedStateOperator, bare_keys_of, key
 from cutwater.operators.operator import Collector, Json, OperatorContext
 from cutwater.operators.soonest import KeysAhead
 from cutwater.operators.stored_watermark import restored_due, restored_watermark, stored_watermark
+from cutwater.operators.told_before import ToldBefore
 from cutwater.operators.window_calls import with_own_sides
 from cutwater.operators.window_content import KeyWindow, Told, WindowContent, tell
 from cutwater.operators.window_results import LATE, windowed
@@ -93,6 +94,7 @@ class SessionWindows(KeyedStateOperator):
         self._table: RowTable = self.store.rows(TABLE, self._key_schema, pa.list_(session))
         self._reached = restored_watermark(ctx)
         self._resumed = restored_due(ctx)
+        self._told_before = ToldBefore(ctx, self._keys)
         self._early = EarlyResults(self._every, ChangedValues)
         with uncollected():
             for keys, ends in _restored(self._table):
@@ -120,10 +122,12 @@ class SessionWindows(KeyedStateOperator):
         contents = self.content.of_fragments(ordered, fragments, len(first))
         late: list[int] = []
         again: list[Told] = []
-        keys = bare_keys_of(ordered.take(first), self._keys)
+        firsts = ordered.take(first)
+        reached = self._reached_of(firsts)
+        keys = bare_keys_of(firsts, self._keys)
         self.store.expect(keys)
         for number, key in enumerate(keys):
-            told = self._add(key, starts[number], ends[number], contents[number])
+            told = self._add(key, starts[number], ends[number], contents[number], reached[number])
             if told is None:
                 late.append(number)
             elif told.end - 1 <= self._reached:
@@ -141,6 +145,11 @@ class SessionWindows(KeyedStateOperator):
         # A clock that was set back does not go on with sessions that were told.
         return np.full(batch.num_rows, max(self._now(), self._reached + 1), np.int64)
 
+    def _reached_of(self, rows: pa.RecordBatch) -> list[Milliseconds]:
+        """How far time has come for the key of each row. By the clock nothing is late, whoever was further."""
+        reached = self._reached if self._time is None else self._told_before.time_of(rows, self._reached)
+        return np.full(rows.num_rows, reached).tolist()
+
     def _fragments(self, batch: pa.RecordBatch, times: Times) -> tuple[Times, Times]:
         """The order of the records by key and time, and for each of them so ordered the number of its fragment: the records of
         one batch that are in one session whatever was there before."""
@@ -151,8 +160,10 @@ class SessionWindows(KeyedStateOperator):
         begins[0] = True
         return order, np.cumsum(begins) - 1
 
-    def _add(self, key: Any, start: Milliseconds, end: Milliseconds, fragment: Any) -> KeyWindow | None:
-        """The session that the fragment is part of then; None if it is over and done with."""
+    def _add(
+        self, key: Any, start: Milliseconds, end: Milliseconds, fragment: Any, reached: Milliseconds
+    ) -> KeyWindow | None:
+        """The session that the fragment is part of then; None if it is over and done with, as time has ``reached`` for the key."""
         kept: list[KeyWindow] = []
         touched: list[KeyWindow] = []
         for raw in self._table.get(key) or ():
@@ -160,7 +171,7 @@ class SessionWindows(KeyedStateOperator):
             (touched if old.start <= end and start <= old.end else kept).append(old)
         start = min([start, *(old.start for old in touched)])
         end = max([end, *(old.end for old in touched)])
-        if end - 1 + self._lateness <= self._reached:
+        if end - 1 + self._lateness <= reached:
             return None
         content = reduce(self.content.merged, [old.content for old in touched]) if touched else None
         new = KeyWindow(start, end, self.content.added(content, fragment))
@@ -264,7 +275,8 @@ class SessionWindows(KeyedStateOperator):
         tell(self.content, told, self._schema, out, early if self._every is not None else None)
 
     def _inline(self) -> Json:
-        return self.content.inline_with(stored_watermark(self._reached, self._due_until))
+        time = stored_watermark(self._reached, self._due_until)
+        return self.content.inline_with({**time, **self._told_before.stored(self._reached)})
 
     def close(self) -> None:
         try:

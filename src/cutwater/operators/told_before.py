@@ -1,7 +1,8 @@
-"""Behind a restore at another parallelism: which windows the old subtask of a key had told already.
+"""Behind a restore at another parallelism: how far time had come for the old subtask of a key, and what it had told by then.
 
 An unaligned checkpoint finds some subtasks further in time than others. Time goes on where the slowest stood, and what the
-others had told by then must not be told again: not of the keys that were theirs. Windows with allowed lateness are told again
+others had told by then must not be told again: not of the keys that were theirs. For those, a record that comes behind the time
+of the old subtask is late still: what it belongs to was told, and is forgotten. Windows with allowed lateness are told again
 all the same: that is what they do, and one that changed meanwhile would be missed.
 """
 

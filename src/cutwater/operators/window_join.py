@@ -33,15 +33,16 @@ class WindowJoin(TimedJoin):
         self._schema = windowed(super().output_schema(inputs), len(self._keys[0]), marked=False)
         return self._schema
 
-    def _is_late(self, times: Times) -> npt.NDArray[np.bool_]:
-        return is_over(self._windows, 0, self._windows.panes_of_times(times), self._watermark)
+    def _is_late(self, times: Times, reached: Times | Milliseconds) -> npt.NDArray[np.bool_]:
+        return is_over(self._windows, 0, self._windows.panes_of_times(times), reached)
 
     def _process_in_time(self, batch: pa.RecordBatch, times: Times, port: int, out: Collector) -> None:
         last_starts = self._windows.last_ends(self._windows.panes_of_times(times)) - self._windows.size
+        reached = self._reached(batch, port)
         for back in range(0, self._windows.size, self._windows.slide):
             starts = last_starts - back
             ends = starts + self._windows.size
-            open_ones = (times < ends) & (ends - 1 > self._watermark)
+            open_ones = (times < ends) & (ends - 1 > reached)
             for start, part in by_number(batch.filter(pa.array(open_ones)), starts[open_ones]):
                 asked, others = self._table.matches(port, start, part)
                 out.emit(self._in_window(self._pairs_of(part, port, asked, others), start))
