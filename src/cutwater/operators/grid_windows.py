@@ -123,7 +123,8 @@ class GridWindows(KeyedStateOperator, Generic[C]):
     def _in_time(self, batch: pa.RecordBatch, out: Collector) -> tuple[pa.RecordBatch, Times]:
         if self._time is None:
             # A clock that was set back does not open windows that were told.
-            return batch, np.full(batch.num_rows, max(self._now(), self._ends.reached + 1), np.int64)
+            reached = self._told_before.time_of(batch, self._ends.reached)
+            return batch, np.full(batch.num_rows, np.maximum(self._now(), reached + 1), np.int64)
         times = self._time.of(batch, self.where)
         windows = self._ends.windows
         reached = self._told_before.time_of(batch, self._ends.reached)

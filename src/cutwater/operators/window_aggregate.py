@@ -240,11 +240,12 @@ class ProcessingTimeWindows(WindowAggregate):
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
         # A clock that was set back does not open windows that were told.
-        now = max(self._now(), self._ends.reached + 1)
-        pane = int(self._windows.panes_of_times(np.array([now]))[0])
-        self._table.merge(pane, batch)
-        self._ends.expect(pane)
-        self._note_early(pane, batch)
+        reached = self._told_before.time_of(batch, self._ends.reached)
+        times = np.full(batch.num_rows, np.maximum(self._now(), reached + 1), np.int64)
+        for pane, part in by_number(batch, self._windows.panes_of_times(times)):
+            self._table.merge(pane, part)
+            self._ends.expect(pane)
+            self._note_early(pane, part)
 
     def next_timer(self) -> Milliseconds | None:
         due = (self._ends.first(), self._early.due)

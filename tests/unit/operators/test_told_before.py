@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import cutwater as cw
@@ -35,6 +36,17 @@ SESSIONS: dict[str, Callable[[cw.Stream, cw.Stream], cw.Stream]] = {
 }
 
 
+BY_THE_CLOCK: dict[str, Callable[[cw.Stream, cw.Stream], cw.Stream]] = {
+    "rows": lambda a, b: a.key_by("k").window(cw.tumbling("40ms"), time="processing").process(key_of_window, "k long"),
+    "values": lambda a, b: a.key_by("k").window(cw.sliding("40ms", "20ms"), time="processing").reduce(lambda x, y: y),
+    "columns": lambda a, b: a.key_by("k").window(cw.tumbling("40ms"), time="processing").agg(n=cw.max("ts")),
+}
+
+
+def key_of_window(rows: Any, ctx: Any) -> Any:
+    return [(ctx.key,)]
+
+
 class Restored:
     """An operator that goes on from ``stored``, with ``inline`` instead of what that holds."""
 
@@ -44,7 +56,7 @@ class Restored:
             env.read(cw.from_rows([], each), uid=uid).with_timestamps("ts")
             for uid, each in zip("ab", SIDES, strict=True)
         )
-        operator = {**JOINS, **SESSIONS}[which](a, b)._inputs[0].draft.body
+        operator = {**JOINS, **SESSIONS, **BY_THE_CLOCK}[which](a, b)._inputs[0].draft.body
         assert isinstance(operator, Operator)
         if stored is not None and inline is not None:
             stored.inline = (inline,)
@@ -69,6 +81,13 @@ class Restored:
 
     def stored(self) -> Stored:
         return Stored(self.operator)
+
+    def rows_with_end(self) -> list[tuple[Any, int]]:
+        """Of each result the key, and when its window ends."""
+        tables = [pa.Table.from_batches([batch]) for batch in self.out.batches]
+        ends = [table.column("window_end").cast(pa.int64()).to_pylist() for table in tables]
+        keys = [table.column("k").to_pylist() for table in tables]
+        return [(key, end // 1000) for of in zip(keys, ends, strict=True) for key, end in zip(*of, strict=True)]
 
 
 def of_two(which: str, stored: Stored | None = None, *, twice: bool) -> Restored:
@@ -144,3 +163,14 @@ def test_it_is_stored_until_the_own_time_is_there(which: str) -> None:
     operator.operator.checkpoint_ended(CheckpointId(1), completed=False)
     operator.watermark(FAST_TIME)
     assert operator.stored().inline == ({"watermarks": [FAST_TIME]},)
+
+
+@pytest.mark.parametrize("which", BY_THE_CLOCK)
+def test_by_the_clock_a_record_of_a_key_whose_windows_were_told_is_in_one_that_was_not(which: str) -> None:
+    """Though the clock of the machine is behind that of the old subtask."""
+    behind = of_two(which, twice=False)
+    behind.left((FAST, 1), (SLOW, 1))
+    behind.operator.end_of_input(behind.out, drain=True)
+    ends = {key: [row[-1] for row in behind.rows_with_end() if row[0] == key] for key in (FAST, SLOW)}
+    assert min(ends[FAST]) > FAST_TIME
+    assert SLOW_TIME < max(ends[SLOW]) < FAST_TIME
