@@ -63,7 +63,7 @@ class RocksDBBuckets(TableInParts):
 
     def add(self, bucket: int, rows: pa.RecordBatch) -> None:
         self.parts.recent.add(bucket, rows)
-        self.parts.added(rows.nbytes)
+        self.parts.added(rows)
 
     def read(self, buckets: Iterable[int]) -> Iterator[pa.RecordBatch]:
         return chain.from_iterable(self.shares(buckets))
@@ -128,7 +128,7 @@ class RocksDBBuckets(TableInParts):
                     yield
                     rows, parts = 0, 0
 
-    def _write(self, part: Part[MemoryBuckets]) -> Iterator[None]:
+    def _write(self, part: Part[MemoryBuckets]) -> Iterator[int]:
         def put(bucket: int, batch: pa.RecordBatch) -> None:
             self._put(bucket, batch, part)
 

@@ -44,7 +44,7 @@ class RocksDBJoin:
 
     def add(self, side: int, bucket: int, rows: pa.RecordBatch) -> None:
         self.parts.recent.add(side, bucket, rows)
-        self.parts.added(rows.nbytes)
+        self.parts.added(rows)
 
     def matches(self, side: int, bucket: int, rows: pa.RecordBatch) -> tuple[Times, pa.RecordBatch]:
         other = self.sides[1 - side]
@@ -64,7 +64,7 @@ class RocksDBJoin:
     def drop(self, bucket: int) -> None:
         self.parts.drop(bucket)
 
-    def _write(self, part: Part[MemoryJoin]) -> Iterator[None]:
+    def _write(self, part: Part[MemoryJoin]) -> Iterator[int]:
         left, right = (side.write(part) for side in self.sides)
         return chain(left, right)
 
@@ -109,7 +109,7 @@ class RocksDBJoinSide(TableInParts):
         rows = pa.RecordBatch.from_arrays(self._codec.decode(values), schema=self._schema)
         return asked, rows.take(pa.array([row for place in found for row in place], pa.int64()))
 
-    def write(self, part: Part[MemoryJoin]) -> Iterator[None]:
+    def write(self, part: Part[MemoryJoin]) -> Iterator[int]:
         def put(bucket: int, batch: pa.RecordBatch) -> None:
             self._put(bucket, batch, part)
 

@@ -68,7 +68,7 @@ class RocksDBPanes(TableInParts):
 
     def merge(self, pane: int, partial: pa.RecordBatch) -> None:
         self.parts.recent.merge(pane, partial)
-        self.parts.added(partial.nbytes)
+        self.parts.added(partial)
 
     def read(self, panes: Iterable[int]) -> Iterator[pa.RecordBatch]:
         asked = list(panes)
@@ -121,15 +121,16 @@ class RocksDBPanes(TableInParts):
             values = self._codec.decode(encoded)
             yield pa.RecordBatch.from_arrays([*columns, *values], schema=self._partial)
 
-    def _write(self, part: Part[MemoryPanes]) -> Iterator[None]:
+    def _write(self, part: Part[MemoryPanes]) -> Iterator[int]:
         return self._steps(part, part.memory.freeze())
 
-    def _steps(self, part: Part[MemoryPanes], frozen: FrozenTable) -> Iterator[None]:
+    def _steps(self, part: Part[MemoryPanes], frozen: FrozenTable) -> Iterator[int]:
         try:
             for whole in frozen.batches():
                 for start in range(0, whole.num_rows, STEP_ROWS):
-                    self._put(whole.slice(start, STEP_ROWS), part)
-                    yield
+                    some = whole.slice(start, STEP_ROWS)
+                    self._put(some, part)
+                    yield some.num_rows
         finally:
             frozen.release()
 

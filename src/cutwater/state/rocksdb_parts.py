@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from cutwater.state.cache_share import CacheShare
-from cutwater.state.rocksdb_cut import Gate
+from cutwater.state.rocksdb_cut import MOST_SHARES, Gate
 from cutwater.state.rocksdb_family import Entry, Family
 from cutwater.state.rocksdb_keys import PREFIX_BYTES, number_of, prefix_of, prefix_parts
 
@@ -23,6 +23,10 @@ PART_BITS = 32
 
 STEP_ROWS = 4096
 """So many rows are written in a step."""
+
+PACE, FASTER = 1.25, 2.5
+"""So many times what is added is written with it: a part is stored before the next one is full. Faster where the cache is more
+than full, as behind a cut."""
 
 STEP_BUCKETS = 16
 """So many buckets are let go with each batch that is added and each bucket that is dropped. Few, as many of these follow each
@@ -36,16 +40,17 @@ Groups = dict[int, set[int]]
 class Part(Generic[M]):
     """Nothing is added to ``memory`` any more; buckets can be dropped from it."""
 
-    def __init__(self, number: int, memory: M, size: int, families: int) -> None:
+    def __init__(self, number: int, memory: M, size: int, rows: int, families: int) -> None:
         self.number = number
         self.memory = memory
         self.size = size
+        self._row_bytes = size / max(rows, 1)
         self.written: tuple[Groups, ...] = tuple({} for _ in range(families))
         """What is in each family."""
         self.is_frozen = False
         """Whether a snapshot needs all of it, as it was put aside."""
         self.dropped: set[int] = set()
-        self.steps: Iterator[None] = iter(())
+        self.steps: Iterator[int] = iter(())
         self.is_done = False
         self.is_known = False
         """Whether what it brought can be read in RocksDB: until then it is read in memory."""
@@ -66,11 +71,14 @@ class Part(Generic[M]):
     def note(self, family: int, namespace: int, groups: "np.typing.NDArray[np.int32]") -> None:
         self.written[family].setdefault(namespace, set()).update(np.unique(groups).tolist())
 
-    def step(self) -> None:
+    def step(self) -> float:
+        """How many bytes of its size are done with."""
         if self._error is not None:
             raise self._error
         try:
-            self.is_done = next(self.steps, self) is self
+            rows = next(self.steps, None)
+            self.is_done = rows is None
+            return (rows or 0) * self._row_bytes
         except Exception as error:
             # What raised is over for Python. It is not done: nobody may forget what is in memory.
             self._error = error
@@ -101,7 +109,8 @@ class Drop:
             self.namespaces[namespace] = groups
             self._left.append(namespace)
 
-    def step(self) -> None:
+    def step(self) -> float:
+        """It has no bytes in memory."""
         some = list(islice(self._left, STEP_BUCKETS))
         for at, family in enumerate(self._families):
             prefixes = [prefix_of(group, namespace) for namespace in some for group in self._groups(at, namespace)]
@@ -109,6 +118,7 @@ class Drop:
                 family.drop(prefixes)
         for _ in some:
             self._left.popleft()
+        return 0
 
     def _groups(self, at: int, namespace: int) -> set[int]:
         of_parts = (part.written[at].get(namespace, ()) for part in self._parts)
@@ -116,8 +126,8 @@ class Drop:
 
 
 class Parts(Generic[M]):
-    """``write`` stores a part, a bounded step before each yield; ``beside_rows`` tells what a table takes in memory beside its
-    rows. Belongs to the loop, but for what a cut took of it."""
+    """``write`` stores a part, a bounded step before each yield, which tells its rows; ``beside_rows`` tells what a table takes in
+    memory beside its rows. Belongs to the loop, but for what a cut took of it."""
 
     def __init__(
         self,
@@ -125,7 +135,7 @@ class Parts(Generic[M]):
         gate: Gate,
         families: Sequence[Family],
         begin: Callable[[], M],
-        write: Callable[[Part[M]], Iterator[None]],
+        write: Callable[[Part[M]], Iterator[int]],
         drop: Callable[[M, int], None],
         beside_rows: Callable[[M], int] = lambda _: 0,
     ) -> None:
@@ -139,6 +149,7 @@ class Parts(Generic[M]):
         self._beside_rows = beside_rows
         self.recent = begin()
         self._recent_size = 0
+        self._recent_rows = 0
         self._leaving: deque[Part[M] | Drop] = deque()
         self.next = 0
         """The number of the next part."""
@@ -176,15 +187,21 @@ class Parts(Generic[M]):
         """Oldest first; all of them are newer than what is stored."""
         return [*(part.memory for part in self._parts()), self.recent]
 
-    def added(self, size: int) -> None:
-        """Rows of so many bytes."""
+    def added(self, rows: pa.RecordBatch) -> None:
+        """To what is recent. In proportion to that older rows are written: whoever wrote less would have to write very many at
+        once, as the memory of a part is free only when all of it is stored."""
+        size = rows.nbytes
         self._recent_size += size
+        self._recent_rows += rows.num_rows
         if self._recent_size + self._beside_rows(self.recent) > self._share.bytes // 2:
             self._put_aside()
-        if self._gate.lets_write(self._size(), self._share.bytes):
-            self._step()
-            while self._leaving and self._size() > self._share.bytes:
-                self._step()
+        held, share = self._size(), self._share.bytes
+        if self._gate.lets_write(held, share):
+            whole_step = STEP_ROWS * size / max(rows.num_rows, 1)
+            left = size * (PACE if held <= share else FASTER)
+            while self._leaving and (left > 0 or self._size() > MOST_SHARES * share):
+                # One that only lets buckets go takes its time too.
+                left -= self._step() or whole_step
 
     def drop(self, namespace: int) -> None:
         self._drop(self.recent, namespace)
@@ -217,13 +234,14 @@ class Parts(Generic[M]):
         self.next = max(self.next, following)
 
     def _put_aside(self) -> None:
-        part = Part(self.next, self.recent, self._recent_size, len(self._families))
+        part = Part(self.next, self.recent, self._recent_size, self._recent_rows, len(self._families))
         part.steps = self._write(part)
         part.going = self._let_go(part)
         self._leaving.append(part)
         self.next += 1
         self.recent = self._begin()
         self._recent_size = 0
+        self._recent_rows = 0
 
     def _last_drop(self, parts: list[Part[M]]) -> Drop:
         """One that is behind all of ``parts``. However many wait, they are few: whoever adds or reads looks at each."""
@@ -246,12 +264,14 @@ class Parts(Generic[M]):
         rows = sum(each.size for each in self._leaving) + self._recent_size
         return rows + sum(self._beside_rows(memory) for memory in self.memories())
 
-    def _step(self) -> None:
-        """The gate is open."""
+    def _step(self) -> float:
+        """The gate is open. How many bytes of a part are done with."""
         self._forget_done()
-        if self._leaving:
-            self._leaving[0].step()
-            self._forget_done()
+        if not self._leaving:
+            return 0
+        done_with = self._leaving[0].step()
+        self._forget_done()
+        return done_with
 
     def _forget_done(self) -> None:
         while self._leaving and (first := self._leaving[0]).is_done:
@@ -281,15 +301,16 @@ def put_in_steps(
     bucket_at: int,
     rows: int,
     put: Callable[[int, pa.RecordBatch], None],
-) -> Iterator[None]:
+) -> Iterator[int]:
     """``put`` gets so many rows at a time, unless their bucket was dropped meanwhile. Each batch is of one bucket, which its
     column ``bucket_at`` tells."""
     for whole in batches:
         bucket = whole.column(bucket_at)[0].as_py()
         for start in range(0, whole.num_rows, rows):
+            some = whole.slice(start, rows)
             if part.needs(bucket):
-                put(bucket, whole.slice(start, rows))
-            yield
+                put(bucket, some)
+            yield some.num_rows
 
 
 def _is_in(namespace: int, going: Sequence[Mapping[int, object]]) -> bool:

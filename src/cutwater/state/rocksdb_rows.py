@@ -29,6 +29,8 @@ Layer = dict[Any, Any]
 WRITE_STEP = 2048
 WRITE_BYTES = 4 << 20
 """A step has so many entries, or so many bytes, whatever is less."""
+PACE = 1.25
+"""So many times what a batch added is written behind it, a step at least: a layer is stored before the next one is full."""
 LOOKED_AT = 16
 """So many entries stand for all that a batch wrote."""
 REMEMBERED = 64
@@ -169,9 +171,9 @@ class RocksDBRowTable(LayeredRows):
         ingest_rows(self._family, self.layout, batches, self._share.bytes // 2)
 
     def tend(self) -> None:
-        """Write a bounded part of what is to be written; more only if it would not fit into memory."""
+        """Write a part of what is to be written, in proportion to what came; more only if it would not fit into memory."""
         self._put_off = ()
-        self._look_at_batch()
+        added = self._look_at_batch()
         self._keep_expected()
         if len(self._top) * self._entry_bytes > self._share.bytes / 2:
             self._seal()
@@ -180,7 +182,7 @@ class RocksDBRowTable(LayeredRows):
         may_write = self._gate.lets_write(held, self._share.bytes)
         self._hear_of_cut()
         step = self._in_a_step()
-        left = step
+        left = max(step, int(PACE * added))
         while self._below and (self._clean or may_write):
             left -= self._write_step(step)
             if left <= 0 and sum(map(len, self._below)) * self._entry_bytes <= self._share.bytes:
@@ -199,14 +201,16 @@ class RocksDBRowTable(LayeredRows):
         super()._seal()
         self._known = 0
 
-    def _look_at_batch(self) -> None:
-        """How large is what the batch put into the top? Not asked with each put, which many functions do for each record."""
+    def _look_at_batch(self) -> int:
+        """How large is what the batch put into the top? Not asked with each put, which many functions do for each record. Tells
+        how many entries came."""
         added = len(self._top) - self._known
         newest = islice(reversed(self._top.items()), 0, added, added // LOOKED_AT + 1)
         keys = self._batch_keys[:: len(self._batch_keys) // LOOKED_AT + 1]
         self._note_sizes([*newest, *((key, self._top[key]) for key in keys if key in self._top)])
         self._known = len(self._top)
         self._batch_keys = ()
+        return added
 
     def _in_a_step(self) -> int:
         return max(1, min(WRITE_STEP, int(WRITE_BYTES / self._entry_bytes)))

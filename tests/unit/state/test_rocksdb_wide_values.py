@@ -14,7 +14,7 @@ from cutwater.state.rocksdb_bulk import ingest_rows
 from cutwater.state.rocksdb_cut import Gate
 from cutwater.state.rocksdb_database import Database, Tuning
 from cutwater.state.rocksdb_family import READ_BYTES, Entries, Family, in_lists
-from cutwater.state.rocksdb_rows import RocksDBRowTable
+from cutwater.state.rocksdb_rows import PACE, WRITE_STEP, RocksDBRowTable
 from cutwater.state.tables import Column, Merge, Update
 
 KEYS = pa.schema([pa.field("k", pa.int64())])
@@ -77,6 +77,19 @@ def test_objects_that_are_replaced_by_wider_ones_count_as_such(family: WatchedFa
         table.update(table.locate(keys), [Update(0, Merge.LAST, pa.array([[7] * length] * 100, kind))])
     table.locate(keys)
     assert family.written > 0
+
+
+def test_row_functions_write_in_proportion_to_large_batches(family: WatchedFamily) -> None:
+    """Not a whole layer at once, because too little of it was written before."""
+    table = RocksDBRowTable("uid", "n", KEYS, pa.int64(), 128, family, CacheShare(16 * SHARE), Gate())
+    batch = 4 * WRITE_STEP
+    for start in range(0, 40 * batch, batch):
+        for key in range(start, start + batch):
+            table.put(key, key)
+        before = family.written
+        table.tend()
+        assert family.written - before <= PACE * batch + WRITE_STEP
+    assert family.written >= 20 * batch
 
 
 def test_wide_values_of_row_functions_keep_to_the_cache_from_the_first_ones_on(family: WatchedFamily) -> None:
