@@ -221,6 +221,9 @@ ALL_DUE_AT_ONCE: dict[str, Callable[[cw.KeyedStream], cw.Stream]] = {
     "timers": lambda keyed: keyed.process(SlowTimers, NUMBER),
     "sessions": lambda keyed: keyed.window(cw.session("1s")).process(slow_session, NUMBER),
     "sessions of an own aggregate": lambda keyed: keyed.window(cw.session("1s")).agg(result=SlowResult()),
+    "sessions by the clock, at the end of input": lambda keyed: keyed.window(
+        cw.session("1h"), time="processing"
+    ).process(slow_session, NUMBER),
 }
 
 

@@ -146,6 +146,17 @@ def _timers_of_the_clock(a: cw.Stream) -> None:
     a.key_by("k").process(ByTheClock, "k long, at long").uid("reminders").collect("out")
 
 
+def _sessions_by_the_clock(a: cw.Stream) -> None:
+    """So long that each key has one, which ends with the input."""
+    told = a.key_by("k").window(cw.session("1000h"), time="processing").agg(n=Rows()).uid("windows")
+    told.map(lambda row: (row.k, row.n), "k long, n long").collect("out")
+
+
+def _rows_of_keys(numbers: Sequence[Numbers]) -> Counter[Any]:
+    rows = Counter(record[3] for source in numbers for record in source.records())
+    return Counter(rows.items())
+
+
 def _windows(windows: Any, lateness: str, tell: Callable[[Any], cw.Stream]) -> Callable[[cw.Stream], None]:
     def build(a: cw.Stream) -> None:
         told = tell(_timed(a, "3ms").window(windows, allowed_lateness=lateness)).uid("windows")
@@ -170,6 +181,7 @@ TIMED = {
         Topology("timers", _timers("2ms"), lambda p: {"out": Told(_reminded)}),
         Topology("timers at the end", _timers("1h"), lambda p: {"out": Told(_reminded)}),
         Topology("timers of the clock", _timers_of_the_clock, lambda p: {"out": Told(_reminded_each)}),
+        Topology("sessions by the clock", _sessions_by_the_clock, lambda p: {"out": Told(_rows_of_keys)}),
         Topology("tumbling", _windows(TUMBLING, "0ms", _in_columns), lambda p: {"out": Told(_counted(RANGES, RANGES))}),
         Topology("sliding", _windows(SLIDING, "0ms", _by_key), lambda p: {"out": Told(_counted(RANGES, 2))}),
         Topology("kept", _windows(SLIDING, "1h", _in_columns), lambda p: {"out": Told(_counted(RANGES, 2))}),

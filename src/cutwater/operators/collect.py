@@ -75,12 +75,13 @@ class CollectOperator(Operator):
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
         self._current.append(batch)
 
-    def end_of_input(self, out: Collector, *, drain: bool) -> None:
+    def end_of_input(self, out: Collector, *, drain: bool) -> Iterator[None]:
         if not self._ctx.checkpointed:
             # Nothing is restored without checkpoints, so rows are handed over when all of them are there; the driver keeps
             # them for this attempt alone.
             self._send(_Portion(CheckpointId(0), self._ctx.subtask, self._schema, self._current))
             self._current = []
+        yield from ()
 
     def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
         with self._lock:

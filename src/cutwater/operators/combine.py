@@ -116,8 +116,9 @@ class Combine(Operator):
     def before_barrier(self, out: Collector) -> None:
         self._flush(out)
 
-    def end_of_input(self, out: Collector, *, drain: bool) -> None:
+    def end_of_input(self, out: Collector, *, drain: bool) -> Iterator[None]:
         self._flush(out)
+        yield from ()
 
     def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot | None:
         self._add_few()

@@ -152,11 +152,10 @@ class GridWindows(KeyedStateOperator, Generic[C]):
                 yield from self._tell_whole(end, out, changed, early=True)
                 self.may_be_cut = True
 
-    def end_of_input(self, out: Collector, *, drain: bool) -> None:
+    def end_of_input(self, out: Collector, *, drain: bool) -> Iterator[None]:
         """By the clock too the windows that are open when all input has ended are told, as they are."""
         if drain and self._time is None:
-            for _ in self._tell_until(MAX_WATERMARK, out):
-                pass
+            yield from self._tell_until(MAX_WATERMARK, out)
 
     def _tell_until(self, time: Milliseconds, out: Collector) -> Iterator[None]:
         self._ends.due_until = time

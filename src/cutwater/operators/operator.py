@@ -175,8 +175,9 @@ class Operator(ABC):
     def before_barrier(self, out: Collector) -> None:  # noqa: B027 (optional hook)
         """Emit whatever is held back (a combine buffer), so that the snapshot need not hold it."""
 
-    def end_of_input(self, out: Collector, *, drain: bool) -> None:  # noqa: B027 (optional hook)
-        """All channels ended. Called once, after the last ``process``."""
+    def end_of_input(self, out: Collector, *, drain: bool) -> Iterator[None]:
+        """All channels ended, after the last ``process``; in steps. Called once, but for a restore from between two of them."""
+        yield from ()
 
     def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot | None:
         """The synchronous part: freeze, do not copy or write. None: no state."""

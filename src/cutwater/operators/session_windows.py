@@ -213,11 +213,10 @@ class SessionWindows(KeyedStateOperator):
             self.store.expect(some)
             yield from some
 
-    def end_of_input(self, out: Collector, *, drain: bool) -> None:
+    def end_of_input(self, out: Collector, *, drain: bool) -> Iterator[None]:
         """By the clock too the sessions that are open when all input has ended are told, as they are."""
         if drain and self._time is None:
-            for _ in self._advance(MAX_WATERMARK, out):
-                pass
+            yield from self._advance(MAX_WATERMARK, out)
 
     def _advance(self, time: Milliseconds, out: Collector) -> Iterator[None]:
         self._due_until = time

@@ -1,6 +1,6 @@
 """Drives a sink from the subtask: plain ones are flushed at each cut, two-phase ones commit what checkpoints cover."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -55,11 +55,14 @@ class SinkOperator(Operator):
         elif isinstance(self.sink, PlainSink):
             self.sink.write(batch)
 
-    def end_of_input(self, out: Collector, *, drain: bool) -> None:
+    def end_of_input(self, out: Collector, *, drain: bool) -> Iterator[None]:
         """The final checkpoint takes care of what is written. Without checkpoints there is none, so it is done here."""
         self._ended = True
-        if self._ctx.checkpointed:
-            return
+        if not self._ctx.checkpointed:
+            self._finish_without_checkpoint()
+        yield from ()
+
+    def _finish_without_checkpoint(self) -> None:
         if self._transactions is not None:
             self._transactions.swap(CheckpointId(0))
             self._transactions.prepare(CheckpointId(0))

@@ -255,8 +255,7 @@ class ProcessingTimeWindows(WindowAggregate):
         yield from self._tell_until(now - 1, out)
         yield from self._tell_early(now, out)
 
-    def end_of_input(self, out: Collector, *, drain: bool) -> None:
+    def end_of_input(self, out: Collector, *, drain: bool) -> Iterator[None]:
         """The windows that are open when all input has ended are told as they are."""
         if drain:
-            for _ in self._tell_until(MAX_WATERMARK, out):
-                pass
+            yield from self._tell_until(MAX_WATERMARK, out)

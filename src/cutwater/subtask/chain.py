@@ -199,9 +199,11 @@ class Chain:
         """Emit whatever operators hold back: before a barrier, and when no more input is near."""
         self._each(lambda operator, out: operator.before_barrier(out))
 
-    def end_of_input(self, *, drain: bool) -> None:
-        """In chain order, so that what one operator still emits reaches the next before that one ends."""
-        self._each(lambda operator, out: operator.end_of_input(out, drain=drain))
+    def end_of_input(self, *, drain: bool) -> Iterator[None]:
+        """In steps; in chain order, so that what one operator still emits reaches the next before that one ends."""
+        for uid, operator in self._operators.items():
+            with failures_of(uid):
+                yield from operator.end_of_input(self._outlets[uid], drain=drain)
 
     def snapshot(self, checkpoint: CheckpointId) -> Mapping[str, OperatorSnapshot]:
         frozen: dict[str, OperatorSnapshot] = {}

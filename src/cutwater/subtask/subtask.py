@@ -272,7 +272,7 @@ class Subtask(HearsDriver):
         if not self._state.finished:
             if drain:
                 yield from self._stepwise(self._chain.advancing(MAX_WATERMARK))
-            self._chain.end_of_input(drain=drain)
+            yield from self._stepwise(self._chain.end_of_input(drain=drain))
         self._ended = True
         yield Emit(tuple(self._outputs.end(drain=drain)), urgent=True)
         self._send(self.progress())

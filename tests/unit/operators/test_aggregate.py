@@ -174,7 +174,7 @@ def test_combining_first_gives_the_same_aggregates(script: list[Any], chosen: in
                 combine.output_schema([SCHEMA])
                 combine.open(context(clock, Restored(stored)))
             case "end":
-                combine.end_of_input(partial, drain=True)
+                after(combine.end_of_input(partial, drain=True))
             case records:
                 combine.process(batch_of(records), 0, partial)
                 for r in records:
@@ -242,7 +242,7 @@ def test_combine_holds_nothing_back_over(event: str) -> None:
         case "idle":
             combine.on_idle(out)
         case _:
-            combine.end_of_input(out, drain=event == "end")
+            after(combine.end_of_input(out, drain=event == "end"))
     assert out.taken() == [(1, 2), (2, 1)]
     assert combine.snapshot(CheckpointId(1)) is None
 

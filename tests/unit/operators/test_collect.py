@@ -11,6 +11,7 @@ from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.operators.collect import CollectOperator
 from cutwater.operators.operator import OperatorContext, OperatorSnapshot
 from cutwater.state.memory import Memory
+from tests.unit.operators.collecting import after
 
 SCHEMA = pa.schema([("n", pa.int64())])
 
@@ -128,5 +129,5 @@ def test_without_checkpoints_rows_are_sent_at_the_end() -> None:
     put(operator, 1)
     put(operator, 2)
     assert driver.got == []
-    operator.end_of_input(None, drain=True)  # type: ignore[arg-type]
+    after(operator.end_of_input(None, drain=True))  # type: ignore[arg-type]
     assert driver.got == [(0, 0, [1, 2])]

@@ -19,6 +19,7 @@ from cutwater.operators.sink_operator import SinkOperator
 from cutwater.operators.transactions import Retry
 from cutwater.rows import batch_of
 from cutwater.schema import arrow_schema
+from tests.unit.operators.collecting import after
 
 NUMBERS = arrow_schema("n long")
 QUICK = Retry(attempts=3, first_delay=timedelta(0))
@@ -388,7 +389,7 @@ def test_the_final_checkpoint_commits_the_rest_and_no_transaction_is_begun_behin
     outside = Outside()
     operator = opened(RecordingSink(outside, background=background))
     write(operator, 1)
-    operator.end_of_input(Nowhere(), drain=False)
+    after(operator.end_of_input(Nowhere(), drain=False))
     assert listed(cut(operator, 1)) == [1]
     completed(operator, 1)
     assert outside.visible == [1]
@@ -402,7 +403,7 @@ def test_without_checkpoints_everything_is_committed_at_the_end() -> None:
     outside = Outside()
     operator = opened(RecordingSink(outside), checkpointed=False)
     write(operator, 1)
-    operator.end_of_input(Nowhere(), drain=True)
+    after(operator.end_of_input(Nowhere(), drain=True))
     assert outside.visible == [1]
 
 
@@ -482,7 +483,7 @@ def test_a_plain_sink_without_checkpoints_is_flushed_at_the_end() -> None:
     sink = Lines()
     operator = opened(sink, checkpointed=False)
     write(operator, 1)
-    operator.end_of_input(Nowhere(), drain=True)
+    after(operator.end_of_input(Nowhere(), drain=True))
     assert sink.durable == [1]
 
 

@@ -150,7 +150,7 @@ def test_by_the_clock_nothing_is_late(twice: bool) -> None:
     """The clock here is behind that of the old subtasks."""
     sessions = of_two("clock", twice=twice)
     sessions.left((FAST, 0), (SLOW, 0))
-    sessions.operator.end_of_input(sessions.out, drain=True)
+    after(sessions.operator.end_of_input(sessions.out, drain=True))
     assert sorted(row[0] for row in sessions.out.rows()) == sorted([FAST, SLOW])
     assert sessions.out.side == {}
 
@@ -170,7 +170,7 @@ def test_by_the_clock_a_record_of_a_key_whose_windows_were_told_is_in_one_that_w
     """Though the clock of the machine is behind that of the old subtask."""
     behind = of_two(which, twice=False)
     behind.left((FAST, 1), (SLOW, 1))
-    behind.operator.end_of_input(behind.out, drain=True)
+    after(behind.operator.end_of_input(behind.out, drain=True))
     ends = {key: [row[-1] for row in behind.rows_with_end() if row[0] == key] for key in (FAST, SLOW)}
     assert min(ends[FAST]) > FAST_TIME
     assert SLOW_TIME < max(ends[SLOW]) < FAST_TIME
