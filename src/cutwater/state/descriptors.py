@@ -18,14 +18,13 @@ from cutwater.flow.ids import CheckpointId
 from cutwater.flow.watermarks import Milliseconds
 from cutwater.schema import TypeLike, arrow_type
 from cutwater.state.backend import KeyedStateStore
+from cutwater.state.collection_handles import ListHandle, MapHandle
 from cutwater.state.declared import StateDeclaration, declared
 from cutwater.state.expiry import with_expiry, without_expired
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.handles import (
     AggregatingHandle,
     Handle,
-    ListHandle,
-    MapHandle,
     ReducingHandle,
     SingleHandle,
     ValueHandle,

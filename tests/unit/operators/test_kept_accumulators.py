@@ -9,25 +9,10 @@ import pytest
 
 import cutwater as cw
 from cutwater.testing import run, script
+from tests.unit.operators.test_window_steps import Rows
 
 NAN = math.nan
 D = decimal.Decimal
-
-
-class Rows(cw.AggregateFunction):
-    accumulator_type = result_type = "long"
-
-    def create(self) -> int:
-        return 0
-
-    def add(self, accumulator: int, row: Any) -> int:
-        return accumulator + 1
-
-    def merge(self, a: int, b: int) -> int:
-        return a + b
-
-    def result(self, accumulator: int) -> int:
-        return accumulator
 
 
 Kind = Callable[[Any, dict[str, Any]], cw.Stream]
