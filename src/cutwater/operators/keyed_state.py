@@ -10,7 +10,7 @@ from cutwater.flow.ids import CheckpointId
 from cutwater.operators.operator import Json, Operator, OperatorContext, OperatorSnapshot
 from cutwater.rows import key_values_of, row_type
 from cutwater.schema import require_columns
-from cutwater.state.backend import KeyedStateStore
+from cutwater.state.backend import KeyedStateStore, WritesAlong
 
 
 class StoreHolder(Operator):
@@ -25,6 +25,10 @@ class StoreHolder(Operator):
     def store(self) -> KeyedStateStore:
         assert self._store is not None, "open comes first"
         return self._store
+
+    @property
+    def rows_at_once(self) -> int:
+        return self.store.rows_at_once if isinstance(self.store, WritesAlong) else super().rows_at_once
 
     def checkpoint_ended(self, checkpoint: CheckpointId, *, completed: bool) -> None:
         if completed:

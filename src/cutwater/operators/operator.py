@@ -1,5 +1,6 @@
 """The contract between a subtask and the operators of its chain."""
 
+import sys
 from abc import ABC
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -129,6 +130,11 @@ class Operator(ABC):
 
     split: str = ""
     """Behind a source, in its chain: the split that the records being processed are of."""
+
+    @property
+    def rows_at_once(self) -> int:
+        """No more shall come into its chain in one batch. Known when it is opened."""
+        return sys.maxsize
 
     @property
     def by_clock(self) -> bool:

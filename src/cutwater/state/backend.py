@@ -73,6 +73,15 @@ class KeyedStateStore(Protocol):
 
 
 @runtime_checkable
+class WritesAlong(Protocol):
+    """A store that, with the rows that come, writes older ones."""
+
+    @property
+    def rows_at_once(self) -> int:
+        """The loop brings no more in a batch: writing takes longer than taking rows in, and it would stand still."""
+
+
+@runtime_checkable
 class StateBackend(Protocol):
     """The setting: immutable, picklable, the same for all operators of a job."""
 

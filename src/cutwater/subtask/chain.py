@@ -1,5 +1,6 @@
 """The operators of one subtask, wired to each other and to the outgoing edges."""
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
@@ -165,6 +166,11 @@ class Chain:
             self.source_outlet().advance(watermark)
         else:
             yield from self.entry(0).advancing(watermark)
+
+    @property
+    def rows_at_once(self) -> int:
+        """No more shall come into it in one batch. Known when it is opened."""
+        return min((operator.rows_at_once for operator in self._operators.values()), default=sys.maxsize)
 
     @property
     def may_be_cut(self) -> bool:

@@ -305,7 +305,7 @@ class Subtask(HearsDriver):
         return Pace(limits.slice_seconds, limits.max_slice_rows)
 
     def _slice_rows(self, pace: Pace) -> int:
-        return min(pace.rows, self._outflow.rows)
+        return min(pace.rows, self._outflow.rows, self._chain.rows_at_once)
 
     def _slice(self, pace: Pace, rows: int, process: Callable[[], None]) -> int:
         """One slice, measured: its length sets the next one's of this pace, and the longest is what a trigger may wait for. How
