@@ -14,13 +14,17 @@ from tests.simulation.scene import Scene
 from tests.simulation.test_retention import folders
 
 
-def job(folder: Path, name: str, retain: int = 1) -> Scene:
-    backend = cw.Memory(incremental=True)
+MEMORY = cw.Memory(incremental=True)
+
+
+def job(folder: Path, name: str, retain: int = 1, backend: cw.StateBackend = MEMORY) -> Scene:
     return Scene(folder, lambda counts: counts.write(cw.discard(), uid="out"), retain=retain, job=name, backend=backend)
 
 
-def restored(folder: Path, name: str, path: Path, *, claim: bool, retain: int = 1) -> Scene:
-    scene = job(folder, name, retain)
+def restored(
+    folder: Path, name: str, path: Path, *, claim: bool, retain: int = 1, backend: cw.StateBackend = MEMORY
+) -> Scene:
+    scene = job(folder, name, retain, backend)
     go_on_from(scene, path, claim=claim)
     return scene
 
@@ -119,6 +123,27 @@ def test_two_jobs_that_claim_the_same_checkpoint_and_its_owner_take_nothing_from
     assert len(claimed(intact(three))) == 2
     three.simulation.crash()
     take_next(three)
+
+
+def test_jobs_that_share_the_files_of_a_claimed_database_take_nothing_from_each_other(tmp_path: Path) -> None:
+    backend = cw.RocksDB(incremental=True, local_directories=[str(tmp_path)])
+    one = job(tmp_path, "one", backend=backend)
+    path = one.checkpoints / f"chk-{take_next(one).id}"
+    one.simulation.driver.end("stopped")
+    two, three = (restored(tmp_path, name, path, claim=True, backend=backend) for name in ("two", "three"))
+    theirs = [claimed(take_next(each)) for each in (two, three)]
+    assert all(theirs)
+    for _ in range(4):
+        take_next(two)
+    assert claimed(intact(three)) == theirs[1]
+    one.simulation.start_attempt()
+    take_next(one)
+    take_next(one)
+    assert not path.exists()
+    assert claimed(intact(three)) == theirs[1]
+    for each in (one, two, three):
+        each.simulation.crash()
+        take_next(each)
 
 
 def test_a_claimed_checkpoint_that_its_owner_gave_up_is_deleted_when_there_are_enough_new_ones(tmp_path: Path) -> None:
