@@ -13,7 +13,6 @@ from cutwater.checkpoint.verification import verify
 from tests.simulation.scene import Scene
 from tests.simulation.test_retention import folders
 
-
 MEMORY = cw.Memory(incremental=True)
 
 

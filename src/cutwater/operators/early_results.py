@@ -29,6 +29,11 @@ class ChangedKeys:
     def add(self, keys: pa.RecordBatch) -> None:
         self._index.locate(keys.columns, keys.num_rows)
 
+    def all(self) -> pa.RecordBatch:
+        frozen = self._index.freeze()
+        columns, _ = frozen.part(0, frozen.rows, max_parallelism=1)
+        return pa.RecordBatch.from_arrays(columns, schema=frozen.schema)
+
     def among(self, keys: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         """Which of its rows have a key that changed."""
         return self._index.find(keys.columns, keys.num_rows) >= 0

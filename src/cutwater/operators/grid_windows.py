@@ -20,6 +20,9 @@ from cutwater.operators.window_panes import is_over
 from cutwater.operators.window_results import LATE
 from cutwater.windows import Windows
 
+AT_ONCE: Milliseconds = 0
+"""When it is due by any clock."""
+
 
 class GridWindows(KeyedStateOperator, Generic[C]):
     """``time`` None: by the clock. Rows that change a window which was told already, within the allowed lateness, let it be told
@@ -74,6 +77,8 @@ class GridWindows(KeyedStateOperator, Generic[C]):
         for slot in self._slots():
             self._ends.expect_ends(slot, self._ends_of_slot(slot))
         self._early.note_all(self._ends.open_ones(), ctx.now())
+        self._again: dict[Milliseconds, C] = {}
+        """Windows that late rows changed, and the keys of those. Not in snapshots: it is told before the next one."""
 
     @abstractmethod
     def _open_table(self) -> None: ...
@@ -106,18 +111,15 @@ class GridWindows(KeyedStateOperator, Generic[C]):
         if batch.num_rows == 0:
             return
         batch, times = self._in_time(batch, out)
-        again: dict[Milliseconds, C] = {}
         now = self._now()
         for slot, keys in self._gather(batch, times):
             ends = list(self._ends_of_slot(slot))
             for end in self._ends.expect_ends(slot, ends):
-                again.setdefault(end, self._nothing_changed()).add(keys)
+                self._again.setdefault(end, self._nothing_changed()).add(keys)
             for end in ends:
                 if end - 1 > self._ends.reached:
                     self._early.note(end, keys, now)
-        for end in sorted(again):
-            for _ in self._tell(end, out, again[end]):
-                pass
+        self.may_be_cut = not self._again
         self.store.tend()
 
     def _in_time(self, batch: pa.RecordBatch, out: Collector) -> tuple[pa.RecordBatch, Times]:
@@ -132,6 +134,7 @@ class GridWindows(KeyedStateOperator, Generic[C]):
         return in_time(batch, times, late, lambda rows: out.emit_side(LATE, rows))
 
     def on_watermark(self, watermark: Milliseconds, out: Collector) -> Iterator[None]:
+        yield from self._tell_again(out)
         if self._time is not None:
             yield from self._tell_until(watermark, out)
         out.advance(watermark)
@@ -141,10 +144,13 @@ class GridWindows(KeyedStateOperator, Generic[C]):
             yield from self._tell_until(self._resumed, out)
 
     def next_timer(self) -> Milliseconds | None:
+        if self._again:
+            return AT_ONCE
         due = [self._early.due, self._ends.first() if self._time is None else None]
         return min((each for each in due if each is not None), default=None)
 
     def on_processing_time(self, now: Milliseconds, out: Collector) -> Iterator[None]:
+        yield from self._tell_again(out)
         if self._time is None:
             yield from self._tell_until(now - 1, out)
         for end, changed in self._early.take(now):
@@ -156,6 +162,14 @@ class GridWindows(KeyedStateOperator, Generic[C]):
         """By the clock too the windows that are open when all input has ended are told, as they are."""
         if drain and self._time is None:
             yield from self._tell_until(MAX_WATERMARK, out)
+
+    def _tell_again(self, out: Collector) -> Iterator[None]:
+        """In steps, behind the batch that changed them: all their rows may have to be looked at."""
+        while self._again:
+            end = min(self._again)
+            for _ in self._tell(end, out, self._again.pop(end)):
+                yield
+        self.may_be_cut = True
 
     def _tell_until(self, time: Milliseconds, out: Collector) -> Iterator[None]:
         self._ends.due_until = time

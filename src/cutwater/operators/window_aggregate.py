@@ -1,6 +1,6 @@
 """``k.window(...).agg(...)``: aggregates by key and window, in columns from end to end."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -23,7 +23,7 @@ from cutwater.operators.window_ends import WindowEnds
 from cutwater.operators.window_panes import PANE, is_over, with_pane
 from cutwater.operators.window_results import LATE, WINDOW_START, of_window, windowed
 from cutwater.state.encoded_keys import plain
-from cutwater.state.tables import PaneTable
+from cutwater.state.tables import PaneTable, ReadsKeys
 from cutwater.windows import Windows
 
 TABLE = "windows"
@@ -127,13 +127,19 @@ class WindowAggregate(KeyedStateOperator):
         self, end: Milliseconds, out: Collector, changed: ChangedKeys | None = None, *, early: bool = False
     ) -> Iterator[None]:
         """The window that ends there; with ``changed`` only those keys."""
-        for batch in self._table.read(self._windows.panes_of_window(end)):
+        for batch in self._rows_of(self._windows.panes_of_window(end), changed):
             wanted = batch if changed is None else batch.filter(pa.array(changed.among(self._keys_of(batch))))
             if self._told_before.any_of(end) and not self._ends.lateness:
                 wanted = wanted.filter(pa.array(self._told_before.untold(wanted, end)))
             if wanted.num_rows:
                 out.emit(self._told(wanted, end, early=early))
             yield
+
+    def _rows_of(self, panes: Iterable[int], changed: ChangedKeys | None) -> Iterator[pa.RecordBatch]:
+        """Of all keys, or at least of those that ``changed``."""
+        if changed is not None and isinstance(self._table, ReadsKeys):
+            return self._table.read_keys(panes, changed.all())
+        return self._table.read(panes)
 
     def _told(self, partial: pa.RecordBatch, end: Milliseconds, *, early: bool) -> pa.RecordBatch:
         """The rows of one window as the user sees them."""

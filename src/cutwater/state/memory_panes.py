@@ -12,6 +12,7 @@ from cutwater.flow.hashing import hash_arrays, key_groups
 from cutwater.flow.partitioning import by_number
 from cutwater.state.encoded_keys import plain
 from cutwater.state.frozen import KEY_GROUP_COLUMN
+from cutwater.state.key_index import KeyIndex
 from cutwater.state.memory_aggregates import FrozenAggregates, MemoryAggregateTable
 from cutwater.state.tables import Column, Merge, Update
 
@@ -28,7 +29,7 @@ _serials = itertools.count()
 
 
 class MemoryPanes:
-    """Implements ``PaneTable``."""
+    """Implements ``PaneTable`` and ``ReadsKeys``."""
 
     holds_whole_rows = False
 
@@ -91,6 +92,27 @@ class MemoryPanes:
             yield some.slice(0, 0)
         yield from self._content(table)
 
+    def read_keys(self, panes: Iterable[int], keys: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        asked = list(panes)
+        present = [self._of[pane] for pane in asked if pane in self._of]
+        if 2 * keys.num_rows >= max((pane.keys for pane in present), default=0):
+            yield from self.read(asked)
+            return
+        nothing = pa.RecordBatch.from_pylist([], self.partial_schema)
+        for some in pieces(keys, ROWS_A_STEP):
+            wanted = KeyIndex(self._keys, some.num_rows)
+            wanted.locate(some.columns, some.num_rows)
+            merged = self._empty(expected_keys=some.num_rows)
+            for pane in present:
+                if pane.table is not None:
+                    self._add(merged, self._found(pane.table, some))
+                else:
+                    for batch in pane.rows:
+                        found = wanted.find(batch.columns[: len(self._keys)], batch.num_rows)
+                        self._add(merged, batch.filter(pa.array(found >= 0)))
+                yield nothing
+            yield from self._content(merged)
+
     def drop(self, pane: int) -> None:
         self._of.pop(pane, None)
 
@@ -126,6 +148,13 @@ class MemoryPanes:
         table.update(
             touched, [Update(i, merge, partial.column(width + i)) for i, (_, merge) in enumerate(self._columns)]
         )
+
+    def _found(self, table: MemoryAggregateTable, keys: pa.RecordBatch) -> pa.RecordBatch:
+        """Its rows of those among ``keys`` that it has."""
+        rows = table.find(keys)
+        there = rows >= 0
+        found = keys.filter(pa.array(there))
+        return pa.RecordBatch.from_arrays([*found.columns, *table.read(rows[there])], schema=self.partial_schema)
 
     def _content(self, table: MemoryAggregateTable) -> Iterator[pa.RecordBatch]:
         frozen = table.freeze()

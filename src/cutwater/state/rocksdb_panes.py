@@ -9,12 +9,13 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
+from cutwater.flow.batches import pieces
 from cutwater.flow.partitioning import by_number
 from cutwater.state.cache_share import CacheShare
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.memory_panes import MemoryPanes
 from cutwater.state.rocksdb_cut import Gate
-from cutwater.state.rocksdb_family import Family, in_lists
+from cutwater.state.rocksdb_family import Entry, Family, in_lists
 from cutwater.state.rocksdb_frozen import TableInParts
 from cutwater.state.rocksdb_keys import (
     groups_of,
@@ -30,12 +31,17 @@ from cutwater.state.tables import Column, Merge
 MERGED_ROWS = 65_536
 """So many rows of a window are merged at once: groups of keys are taken together up to it."""
 
+KEY_COSTS = 16
+"""So many rows could be read in the time that it takes to find those of one key."""
+
+KEYS_A_STEP = 1024
+
 BATCH_COSTS = 64
 """So many rows more could be read and merged in the time that it takes to find them."""
 
 
 class RocksDBPanes(TableInParts):
-    """Implements ``PaneTable``. A key is key group, pane, key and a number; a value is a partial row."""
+    """Implements ``PaneTable`` and ``ReadsKeys``. A key is key group, pane, key and a number; a value is a partial row."""
 
     holds_whole_rows = False
 
@@ -73,7 +79,7 @@ class RocksDBPanes(TableInParts):
     def read(self, panes: Iterable[int]) -> Iterator[pa.RecordBatch]:
         asked = list(panes)
         memories = self.parts.memories()
-        if len(memories) == 1 and not any(pane in self.parts.written[0] for pane in asked):
+        if self._is_all_in_one_memory(asked):
             yield from memories[0].read(asked)
             return
         recent: dict[tuple[int, int], list[pa.RecordBatch]] = {}
@@ -99,6 +105,25 @@ class RocksDBPanes(TableInParts):
                 merging, rows = MemoryPanes(*self._of), 0
         yield from merging.read([0])
 
+    def read_keys(self, panes: Iterable[int], keys: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        asked = list(panes)
+        if self._is_all_in_one_memory(asked):
+            yield from self.parts.recent.read_keys(asked, keys)
+            return
+        if keys.num_rows * len(asked) * KEY_COSTS > self._family.about:
+            yield from self.read(asked)
+            return
+        nothing = pa.RecordBatch.from_pylist([], self._partial)
+        for some in pieces(keys, KEYS_A_STEP):
+            merging = MemoryPanes(*self._of)
+            for pane in asked:
+                # What is stored came first.
+                recent = (batch for memory in self.parts.memories() for batch in memory.read_keys([pane], some))
+                for batch in chain(self._stored_rows_of(pane, some), recent):
+                    merging.merge(0, batch)
+                yield nothing
+            yield from merging.read([0])
+
     def drop(self, pane: int) -> None:
         self.parts.drop(pane)
 
@@ -109,14 +134,29 @@ class RocksDBPanes(TableInParts):
             for pane, part in by_number(rows, batch.column(pane_column).to_numpy()):
                 self.merge(pane, part)
 
+    def _is_all_in_one_memory(self, panes: Sequence[int]) -> bool:
+        return len(self.parts.memories()) == 1 and not any(pane in self.parts.written[0] for pane in panes)
+
     def _groups(self, partial: pa.RecordBatch) -> "np.typing.NDArray[np.int32]":
         return groups_of(partial.columns[: len(self._key_schema)], partial.num_rows, self._max_parallelism)
 
     def _stored_rows(self, pane: int, group: int) -> Iterator[pa.RecordBatch]:
         if group not in self.parts.written[0].get(pane, ()):
             return
-        entries = self.parts.stored(self._family.scan(prefix_of(group, pane)))
-        for keys, encoded in in_lists(entries, READ_ROWS):
+        yield from self._rows_of(self._family.scan(prefix_of(group, pane)))
+
+    def _stored_rows_of(self, pane: int, keys: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        held = self.parts.written[0].get(pane)
+        if not held:
+            return
+        groups = self._groups(keys)
+        there = np.isin(groups, list(held))
+        panes = np.full(int(there.sum()), pane, np.int64)
+        prefixes, _ = stored_keys_in_order(keys.filter(pa.array(there)).columns, groups[there], panes)
+        yield from self._rows_of(chain.from_iterable(map(self._family.scan, prefixes)))
+
+    def _rows_of(self, entries: Iterator[Entry]) -> Iterator[pa.RecordBatch]:
+        for keys, encoded in in_lists(self.parts.stored(entries), READ_ROWS):
             columns, _ = key_columns(keys, self._key_schema, namespace=True)
             values = self._codec.decode(encoded)
             yield pa.RecordBatch.from_arrays([*columns, *values], schema=self._partial)

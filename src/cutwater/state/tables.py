@@ -104,6 +104,14 @@ class PaneTable(Protocol):
     def freeze(self) -> FrozenTable: ...
 
 
+@runtime_checkable
+class ReadsKeys(Protocol):
+    """A ``PaneTable`` that finds the rows of few keys without reading the others."""
+
+    def read_keys(self, panes: Iterable[int], keys: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """As ``read``, but perhaps without keys that are not among ``keys``. These are all different."""
+
+
 @dataclass(frozen=True, slots=True)
 class JoinSide:
     """The rows of one side of a join, and which of their columns are the key."""

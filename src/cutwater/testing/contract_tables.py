@@ -13,7 +13,7 @@ from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.rows import row_type
 from cutwater.state.backend import KeyedStateStore, StateBackend
 from cutwater.state.memory import Memory
-from cutwater.state.tables import Column, JoinSide, Merge, Update
+from cutwater.state.tables import Column, JoinSide, Merge, ReadsKeys, Update
 
 MAX_PARALLELISM = 128
 ALL_GROUPS = KeyGroupRange(0, MAX_PARALLELISM - 1)
@@ -131,8 +131,17 @@ class Panes(Kind):
     def content(self, table: Any) -> Any:
         panes = sorted(table.panes())
         each = [_sorted(row for batch in table.read([pane]) for row in batch.to_pylist()) for pane in panes]
-        together = _sorted(row for batch in table.read(panes) for row in batch.to_pylist())
-        return panes, each, together
+        together = [row for batch in table.read(panes) for row in batch.to_pylist()]
+        if isinstance(table, ReadsKeys):
+            self._check_keys(table, panes, together)
+        return panes, each, _sorted(iter(together))
+
+    def _check_keys(self, table: ReadsKeys, panes: list[int], rows: list[dict[str, Any]]) -> None:
+        for asked in ({"user": "ada", "n": 0}, {"user": None, "n": 1}, {"user": "nobody", "n": 0}):
+            keys = pa.RecordBatch.from_pylist([asked], _KEYS)
+            found = [row for batch in table.read_keys(panes, keys) for row in batch.to_pylist()]
+            own = [[row for row in of if row | asked == row] for of in (found, rows)]
+            expect(own[0], own[1], f"rows of the key {asked}")
 
 
 class Buckets(Kind):
