@@ -52,6 +52,9 @@ class SplitReader(ABC):
     def next_batch(self, max_rows: int, timeout: timedelta) -> pa.RecordBatch | EndOfSplit | None:
         """Up to ``max_rows`` records; None when nothing came within ``timeout``; END after the last.
 
+        None says that this split was looked at and had nothing: with ``idle_after``, others may then go on without it. A
+        reader that shares a client with others, or has it fetch in the background, says so of its own split alone.
+
         Columns must be those of the source's ``schema``; they are put in its order and cast where no value changes.
         """
 

@@ -166,6 +166,10 @@ class Operator(ABC):
     def on_splits(self, open_splits: Collection[str], out: Collector) -> None:  # noqa: B027 (optional hook)
         """Behind a source, in its chain: the splits that records may come from, whenever they change."""
 
+    def on_asked(self, splits: Collection[str], out: Collector, *, in_vain: bool) -> None:  # noqa: B027 (optional hook)
+        """Behind a source, in its chain, if it ``begins_time``: these splits were asked for records. None came, or those that
+        did were just processed."""
+
     def next_timer(self) -> Milliseconds | None:
         """When ``on_processing_time`` wants to be called next, if at all."""
         return None

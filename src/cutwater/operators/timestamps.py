@@ -18,6 +18,9 @@ class WithTimestamps(Operator):
 
     A split's watermark is its latest time less ``out_of_orderness``, less one millisecond: a record of just that age is in
     time. What was reached is part of the snapshot, so that after a restore the same records are late as before.
+
+    A split is idle when nothing came of it for ``idle_after`` and it is then asked in vain. That time may have passed in a jam,
+    a pause or a slow function, while its records wait: alone it says nothing.
     """
 
     begins_time = True
@@ -30,6 +33,10 @@ class WithTimestamps(Operator):
         self._latest: dict[str, Milliseconds] = {}
         self._heard: dict[str, Milliseconds] = {}
         """With ``idle_after``: when each active split was last heard of, by the clock; the longest silent first."""
+        self._overdue: set[str] = set()
+        """Behind a source: not heard of for ``idle_after``, and not asked since."""
+        self._fruitless: set[str] = set()
+        """Behind a source: overdue before, and what they gave then was dropped on its way here."""
         self._combined: CombinedWatermark[str] = CombinedWatermark()
         self._told = (MIN_WATERMARK, False)
 
@@ -39,6 +46,7 @@ class WithTimestamps(Operator):
 
     def open(self, ctx: OperatorContext) -> None:
         self._now = ctx.now
+        self._behind_source = ctx.behind_source
         self.where = f"with_timestamps {ctx.name!r} ({ctx.uid})"
         for part in ctx.restored.inline if ctx.restored is not None else ():
             for split, time in part.get("split_watermarks", ()):
@@ -55,7 +63,7 @@ class WithTimestamps(Operator):
         self._add(*(split for split in open_splits if split not in self._combined.inputs))
         for split in self._combined.inputs - set(open_splits):
             self._combined.remove(split)
-            self._heard.pop(split, None)
+            self._forget(split)
             self._latest.pop(split, None)
         self._tell(out)
 
@@ -88,8 +96,13 @@ class WithTimestamps(Operator):
 
     def _hear(self, split: str) -> None:
         if self._patience is not None:
-            self._heard.pop(split, None)
+            self._forget(split)
             self._heard[split] = self._now()
+
+    def _forget(self, split: str) -> None:
+        self._heard.pop(split, None)
+        self._overdue.discard(split)
+        self._fruitless.discard(split)
 
     def next_timer(self) -> Milliseconds | None:
         if self._patience is None or not self._heard:
@@ -101,11 +114,28 @@ class WithTimestamps(Operator):
         while (due := self.next_timer()) is not None and due <= now:
             silent = next(iter(self._heard))
             del self._heard[silent]
-            self._combined.rest(silent)
-            rested = True
+            if self._behind_source:
+                self._overdue.add(silent)
+            else:
+                self._combined.rest(silent)
+                rested = True
         if rested:  # The clock may call for another operator, before it is known what splits there are to wait for.
             self._tell(out)
         yield from ()
+
+    def on_asked(self, splits: Collection[str], out: Collector, *, in_vain: bool) -> None:
+        overdue = self._overdue.intersection(splits)
+        for split in overdue:
+            if in_vain or split in self._fruitless:
+                self._forget(split)
+                self._combined.rest(split)
+            else:
+                # More may wait behind what was dropped. It has its patience once more: one that never brings anything here must
+                # not hold the others back as long as there is something to be read.
+                self._hear(split)
+                self._fruitless.add(split)
+        if overdue:
+            self._tell(out)
 
     def _tell(self, out: Collector) -> None:
         told_time, told_idle = self._told

@@ -196,6 +196,13 @@ class Chain:
         for operator in self._operators.values():
             operator.split = split
 
+    def asked(self, splits: Collection[str], *, in_vain: bool) -> None:
+        """Behind a source: these had nothing to give, or what they gave was just processed."""
+        for uid, operator in self._operators.items():
+            if operator.begins_time:
+                with failures_of(uid):
+                    operator.on_asked(splits, self._outlets[uid], in_vain=in_vain)
+
     def _each(self, act: Callable[[Operator, _Outlet], Any]) -> None:
         for uid, operator in self._operators.items():
             with failures_of(uid):

@@ -76,6 +76,8 @@ class SourceInput:
         self._turn = 0
         self.turnover = 0
         """How often ``open_splits`` changed."""
+        self.in_vain: list[str] = []
+        """The splits that had nothing when ``next`` last asked them. It does not ask all if one has something."""
         self._reached_at: dict[CheckpointId, list[_Reached]] = {}
         self.add(splits)
 
@@ -104,12 +106,16 @@ class SourceInput:
         return any(split.reader is not None for split in self._opened())
 
     def next(self, max_rows: int, timeout: timedelta) -> SourceBatch | None:
-        """The next batch of any split; None when nothing came. Waits at most about ``timeout``."""
+        """The next batch of any split; None when nothing came. Waits at most about ``timeout``.
+
+        The next call goes on behind the split that gave it: one that always has records keeps no other from being asked.
+        """
         while self._waiting and len(self._live) < MOST_OPEN_SPLITS:
             self._live.append(self._waiting.popleft())
             self.turnover += 1
         live = tuple(self._live)
         patience = timeout if len(live) == 1 else timedelta(0)
+        self.in_vain = []
         for _ in range(len(live)):
             split = live[self._turn % len(live)]
             self._turn += 1
@@ -127,6 +133,8 @@ class SourceInput:
                 taken = self._fitted(taken, self._schema, "next_batch")
             if side or (taken is not None and taken.num_rows):
                 return SourceBatch(split.name, taken, side)
+            if not split.ended:
+                self.in_vain.append(split.name)
         return None
 
     def _end(self, split: _Split, reader: SplitReader) -> None:

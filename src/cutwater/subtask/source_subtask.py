@@ -1,6 +1,6 @@
 """A subtask that reads a source. Cuts between batches only, so a position is all it has to remember (rule 16)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
@@ -117,7 +117,6 @@ class SourceSubtask(Subtask):
     def _work_directly(self) -> Steps:
         asked = self._slice_rows(self._pace)
         batch = self._next(asked)
-        self._tell_splits()
         if batch is None and self._input.exhausted:
             yield from self._end(drain=True)
             return True
@@ -162,14 +161,23 @@ class SourceSubtask(Subtask):
             yield from self._send_all()
         return True
 
-    def _tell_splits(self) -> None:
+    def _tell_splits(self, in_hand: Set[str] = frozenset()) -> None:
+        """``in_hand``: of which records are reserved and not out yet; those of them that have ended are told later."""
         if self._input.turnover != self._told_turnover:
-            self._told_turnover = self._input.turnover
-            self._chain.reads_splits(self._input.open_splits())
+            open_splits = frozenset(self._input.open_splits())
+            self._chain.reads_splits(open_splits | in_hand)
+            if in_hand <= open_splits:
+                self._told_turnover = self._input.turnover
 
     def _next(self, rows: int) -> SourceBatch | None:
         with failures_of(self._uid):
-            return self._input.next(rows, PATIENCE)
+            batch = self._input.next(rows, PATIENCE)
+        in_hand = {reserved.split for reserved in self._reserved}
+        # New ones hold time back before a silent one lets it go on.
+        self._tell_splits(in_hand)
+        if self._input.in_vain:
+            self._chain.asked([split for split in self._input.in_vain if split not in in_hand], in_vain=True)
+        return batch
 
     def _pass_on(self, batch: SourceBatch) -> Iterator[Step]:
         rows = batch.main.num_rows if batch.main is not None else 0
@@ -180,6 +188,7 @@ class SourceSubtask(Subtask):
                 self._outlet.emit(batch.main)
             for tag, side in batch.side.items():
                 self._outlet.emit_side(tag, side)
+            self._chain.asked((batch.split,), in_vain=False)
 
         self._slice(self._pace, rows, emit)
         yield from self._send_ready()

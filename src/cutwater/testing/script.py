@@ -32,7 +32,8 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """Everything before it is processed, then the clock moves."""
+    """Everything before it is processed, then the clock moves: time in which nothing came. Sources that wait are asked again, in
+    vain, before anything that follows is read, so that those are idle whose ``idle_after`` has passed."""
 
     by: timedelta
 

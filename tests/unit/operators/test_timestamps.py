@@ -62,6 +62,10 @@ class Harness:
         after(self.operator.on_processing_time(now, self.out))
         return self.taken()
 
+    def asked(self, *splits: str, in_vain: bool = True) -> list[Milliseconds | None]:
+        self.operator.on_asked(splits, self.out, in_vain=in_vain)
+        return self.taken()
+
     def taken(self) -> list[Milliseconds | None]:
         taken, self.out.times = self.out.times, []
         return taken
@@ -110,11 +114,53 @@ def test_a_silent_split_is_idle_after_a_while_and_active_with_its_next_record() 
     assert harness.operator.next_timer() == 1000
     harness.now = 500
     harness.feed("a", 200)
-    assert harness.clock(1000) == [189], "b is idle"
-    assert harness.clock(1500) == [None], "all are"
+    assert harness.asked("b") == [], "it may take its time"
+    assert harness.clock(1000) == [], "nobody asked it since"
+    assert harness.asked("a", "b") == [189], "b is idle"
+    assert harness.clock(1500) == []
     assert harness.operator.next_timer() is None
+    assert harness.asked("a", "b") == [None], "all are"
     assert harness.feed("b", 150) == [189], "active, though no further"
     assert harness.feed("b", 500) == [489]
+
+
+def test_a_split_that_is_asked_only_when_its_patience_is_over_and_has_records_is_not_idle() -> None:
+    """They waited, behind a jam say."""
+    harness = Harness(idle_after="1s")
+    harness.splits("a", "b")
+    harness.clock(5_000)
+    assert harness.feed("a", 100) == harness.asked("a", in_vain=False) == []
+    assert harness.feed("b", 50) == [39]
+    assert harness.asked("b") == [], "heard of just now"
+
+
+def test_a_split_of_which_all_records_are_dropped_before_has_its_patience_once_more() -> None:
+    harness = Harness(idle_after="1s")
+    harness.splits("a", "b")
+    harness.feed("a", 100)
+    harness.clock(1_000)
+    assert harness.asked("b", in_vain=False) == [], "more may wait behind them"
+    harness.feed("a", 200)
+    assert harness.clock(1_999) == harness.asked("b", in_vain=False) == []
+    assert harness.clock(2_000) == []
+    assert harness.asked("b", in_vain=False) == [189]
+
+
+def test_a_split_that_ended_is_not_waited_for_to_be_asked() -> None:
+    harness = Harness(idle_after="1s")
+    harness.splits("a", "b")
+    harness.feed("a", 100)
+    harness.clock(1_000)
+    assert harness.splits("a") == [89]
+    assert harness.asked("b") == []
+    assert harness.splits("a", "b") == [], "it is back, and has its patience again"
+    assert harness.asked("b") == harness.feed("a", 300) == []
+
+
+def test_input_without_splits_is_idle_by_the_clock() -> None:
+    harness = Harness(behind_source=False, idle_after="1s")
+    harness.feed("", 100)
+    assert harness.clock(1_000) == [None]
 
 
 def test_watermarks_from_before_end_here_except_the_last() -> None:

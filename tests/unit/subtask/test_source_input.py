@@ -78,6 +78,33 @@ def test_splits_are_read_in_turn_until_all_have_ended() -> None:
     assert [reader.closed for reader in source.readers] == [1, 1]
 
 
+class NowAndThen(Counting):
+    """Splits below ten have nothing, ever."""
+
+    def open(self, split: int, position: int | None, ctx: SourceContext) -> "CountingReader":
+        return super().open(split, position, ctx) if split >= 10 else Nothing(split, 0)
+
+
+class Nothing(CountingReader):
+    def next_batch(self, max_rows: int, timeout: timedelta) -> None:
+        return None
+
+
+def test_splits_that_are_asked_in_vain_are_told_also_beside_one_that_always_has_records() -> None:
+    source_input = SourceInput(NowAndThen(), CONTEXT, fresh(1, 12, 2))
+    asked = []
+    for _ in range(3):
+        assert values(source_input, 1)
+        asked.append(source_input.in_vain)
+    assert asked == [["1"], ["2", "1"], ["2", "1"]]
+
+
+def test_a_split_that_gave_or_ended_was_not_asked_in_vain() -> None:
+    source_input = SourceInput(NowAndThen(), CONTEXT, fresh(10, 1))
+    assert len(values(source_input)) == 10
+    assert source_input.in_vain == ["1"], "the other one has ended"
+
+
 def test_positions_mean_what_was_returned_and_a_restart_goes_on_behind_them() -> None:
     source_input = SourceInput(Counting(), CONTEXT, fresh(2, 3))
     assert values(source_input, most=3) == [200, 300, 201]

@@ -81,6 +81,31 @@ def test_the_clock_moves_only_when_the_script_says_so() -> None:
     assert told(late["out"]) == [("a",)]
 
 
+class Met(cw.KeyedProcess):
+    """Each record with the watermark that it met."""
+
+    def process(self, row: Any, ctx: Any) -> Any:
+        yield row.ts, ctx.watermark
+
+
+@pytest.mark.parametrize(("passed", "met"), [("59s", None), ("1 min", 999), ("1h", 999)])
+@pytest.mark.parametrize("seed", range(3))
+def test_while_the_clock_moves_nothing_comes_and_sources_that_wait_are_idle_before_the_next_rows(
+    passed: str, met: int | None, seed: int
+) -> None:
+    def pipeline(env: cw.Environment) -> None:
+        left, right = (
+            env.read(cw.from_rows([], "k string, ts long"), uid=uid).with_timestamps("ts", idle_after="1 min")
+            for uid in ("left", "right")
+        )
+        left.union(right).key_by("k").process(Met, "ts long, watermark long").uid("met").collect("out")
+
+    silent = script(*[ADVANCE("1ms")] * 20)
+    inputs = {"left": script(("a", 1000), ADVANCE(passed), ("a", 2000)), "right": silent}
+    found = run(pipeline, inputs=inputs, choose=random.Random(seed).randrange)["out"]
+    assert told(found) == [(1000, None), (2000, met)]
+
+
 def test_two_sources_may_have_a_script_each() -> None:
     def pipeline(env: cw.Environment) -> None:
         left = env.read(cw.from_rows([], "word string"), uid="left")
