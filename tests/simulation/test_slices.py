@@ -13,6 +13,7 @@ import cutwater as cw
 from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.statistics import CheckpointInfo
+from cutwater.operators.grid_windows import GridWindows
 from cutwater.operators.turn import ROWS_AT_ONCE
 from cutwater.subtask.limits import FlowLimits
 from cutwater.subtask.operator_subtask import OperatorSubtask
@@ -272,20 +273,36 @@ def test_timers_of_the_clock_do_not_wait_for_the_slow_rows_that_came_with_theirs
 
 def _in_order(env: cw.Environment, name: str, first: int) -> cw.Stream:
     rows = [(number % 5, first + number) for number in range(400)]
-    numbers = env.read(cw.from_rows(rows, "k long, ts long"), uid=name)
-    return numbers.rebalance().with_timestamps("ts", idle_after="1s").uid(f"{name}-time")
+    return env.read(cw.from_rows(rows, "k long, ts long"), uid=name)
 
 
-def test_an_input_of_which_rows_are_in_hand_is_not_silent_however_long_they_find_no_room() -> None:
+def _exchanged(rows: cw.Stream) -> cw.Stream:
+    return rows.rebalance()
+
+
+def _from_windows(rows: cw.Stream) -> cw.Stream:
+    """The same rows, told when time goes on: very many at once."""
+    windows = rows.with_timestamps("ts").key_by("k").window(cw.tumbling("100ms"))
+    return windows.process(lambda rows, ctx: [(row.k, row.ts) for row in rows], "k long, ts long").select("k", "ts")
+
+
+@pytest.mark.parametrize("come", [_exchanged, _from_windows])
+def test_an_input_of_which_rows_wait_is_not_silent_however_long_they_find_no_room(come: Any) -> None:
     """It would be left behind, and its rows be late."""
-    jams = [_all_rows_come_behind_a_jam(seed) for seed in range(12)]
+    jams = [_all_rows_come_behind_a_jam(seed, come) for seed in range(12)]
     assert any(jams)
 
 
-def _all_rows_come_behind_a_jam(seed: int) -> bool:
+def _all_rows_come_behind_a_jam(seed: int, come: Callable[[cw.Stream], cw.Stream]) -> bool:
     """Whether there was one."""
     env = cw.Environment(checkpointing=cw.Checkpointing("1h", storage=cw.memory_storage("1GB")), parallelism=1)
-    both = _in_order(env, "slow", 0).union(_in_order(env, "fast", 100_000))
+    slow, fast = (
+        come(_in_order(env, name, first))
+        .with_timestamps("ts", out_of_orderness="100ms", idle_after="1s")
+        .uid(f"{name}-time")
+        for name, first in (("slow", 0), ("fast", 100_000))
+    )
+    both = slow.union(fast)
     both.key_by("k").window(cw.tumbling("10ms")).process(lambda rows, ctx: [(len(rows),)], NUMBER).uid("w").collect(
         "out"
     )
@@ -304,11 +321,15 @@ def _all_rows_come_behind_a_jam(seed: int) -> bool:
 
 
 def _finds_no_room(loop: LoopActor) -> bool:
-    """Between two slices of the slower input."""
+    """Between two slices of the slower input, or between two of its windows that are told while more rows wait."""
     running = loop._subtask
     is_slow = "slow-time" in {node.uid for node in running._setup.vertex.members}
     full = loop._outgoing and not loop._has_room(loop._outgoing[0])
-    return bool(is_slow and full and isinstance(running, OperatorSubtask) and running._in_hand())
+    if not (is_slow and full and isinstance(running, OperatorSubtask)):
+        return False
+    windows = [body for body in running._chain._operators.values() if isinstance(body, GridWindows)]
+    is_telling = any(body._ends.due_until is not None for body in windows)
+    return bool(running._in_hand()) or (is_telling and running.intake.has_items())
 
 
 def _run(env: cw.Environment) -> list[CheckpointInfo]:

@@ -19,6 +19,9 @@ from cutwater.state.stored import StoredState
 
 Json = Any
 
+ALL_INPUT = ""
+"""In the place of a split, where there are none."""
+
 
 class Collector(Protocol):
     """Where an operator puts its results."""
@@ -128,7 +131,7 @@ class Operator(ABC):
     sides_read: frozenset[str] = frozenset()
     """Of a part of what the user wrote: the side outputs of the whole that are read. Known when the job is planned."""
 
-    split: str = ""
+    split: str = ALL_INPUT
     """Behind a source, in its chain: the split that the records being processed are of."""
 
     @property
@@ -167,8 +170,8 @@ class Operator(ABC):
         """Behind a source, in its chain: the splits that records may come from, whenever they change."""
 
     def on_asked(self, splits: Collection[str], out: Collector, *, in_vain: bool) -> None:  # noqa: B027 (optional hook)
-        """Behind a source, in its chain, if it ``begins_time``: these splits were asked for records. None came, or those that
-        did were just processed."""
+        """If it ``begins_time``: these splits, or ``ALL_INPUT``, were asked for records. None came, or those that did were just
+        processed."""
 
     def next_timer(self) -> Milliseconds | None:
         """When ``on_processing_time`` wants to be called next, if at all."""

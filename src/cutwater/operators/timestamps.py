@@ -7,10 +7,7 @@ import pyarrow as pa
 from cutwater.flow.event_time import EventTime
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.watermarks import MAX_WATERMARK, MIN_WATERMARK, CombinedWatermark, Milliseconds
-from cutwater.operators.operator import Collector, Operator, OperatorContext, OperatorSnapshot
-
-ALL_INPUT = ""
-"""In the place of a split, where there are none."""
+from cutwater.operators.operator import ALL_INPUT, Collector, Operator, OperatorContext, OperatorSnapshot
 
 
 class WithTimestamps(Operator):
@@ -34,9 +31,9 @@ class WithTimestamps(Operator):
         self._heard: dict[str, Milliseconds] = {}
         """With ``idle_after``: when each active split was last heard of, by the clock; the longest silent first."""
         self._overdue: set[str] = set()
-        """Behind a source: not heard of for ``idle_after``, and not asked since."""
+        """Not heard of for ``idle_after``, and not asked since."""
         self._fruitless: set[str] = set()
-        """Behind a source: overdue before, and what they gave then was dropped on its way here."""
+        """Overdue before, and what they gave then was dropped on its way here."""
         self._combined: CombinedWatermark[str] = CombinedWatermark()
         self._told = (MIN_WATERMARK, False)
 
@@ -46,7 +43,6 @@ class WithTimestamps(Operator):
 
     def open(self, ctx: OperatorContext) -> None:
         self._now = ctx.now
-        self._behind_source = ctx.behind_source
         self.where = f"with_timestamps {ctx.name!r} ({ctx.uid})"
         for part in ctx.restored.inline if ctx.restored is not None else ():
             for split, time in part.get("split_watermarks", ()):
@@ -110,17 +106,10 @@ class WithTimestamps(Operator):
         return next(iter(self._heard.values())) + self._patience
 
     def on_processing_time(self, now: Milliseconds, out: Collector) -> Iterator[None]:
-        rested = False
         while (due := self.next_timer()) is not None and due <= now:
             silent = next(iter(self._heard))
             del self._heard[silent]
-            if self._behind_source:
-                self._overdue.add(silent)
-            else:
-                self._combined.rest(silent)
-                rested = True
-        if rested:  # The clock may call for another operator, before it is known what splits there are to wait for.
-            self._tell(out)
+            self._overdue.add(silent)
         yield from ()
 
     def on_asked(self, splits: Collection[str], out: Collector, *, in_vain: bool) -> None:

@@ -197,7 +197,7 @@ class Chain:
             operator.split = split
 
     def asked(self, splits: Collection[str], *, in_vain: bool) -> None:
-        """Behind a source: these had nothing to give, or what they gave was just processed."""
+        """Splits, or ``ALL_INPUT``, had nothing to give, or what they gave was just processed."""
         for uid, operator in self._operators.items():
             if operator.begins_time:
                 with failures_of(uid):

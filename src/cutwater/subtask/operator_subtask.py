@@ -18,6 +18,7 @@ from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import key_group_range
 from cutwater.flow.transport import Step, Wait
 from cutwater.flow.watermarks import MIN_WATERMARK, CombinedWatermark
+from cutwater.operators.operator import ALL_INPUT
 from cutwater.subtask.cut_mark import CutMark
 from cutwater.subtask.in_flight import Lane, RecordedTable, Replay
 from cutwater.subtask.intake import Intake, IntakeEvents
@@ -207,6 +208,9 @@ class OperatorSubtask(Subtask):
                 if not self._ended:
                     # Nothing is near that it could be combined with: who rests sends what is let go.
                     self._chain.let_go()
+                    # What came behind a barrier waits here, and is no silence.
+                    if self.intake.held_bytes == 0:
+                        self._chain.asked((ALL_INPUT,), in_vain=True)
                 return False
             case CutMark():
                 yield from self._cut(item)
@@ -261,10 +265,10 @@ class OperatorSubtask(Subtask):
         while start < batch.num_rows:
             piece = batch.slice(start, self._slice_rows(pace))
             start += self._slice(pace, piece.num_rows, _call(entry, piece))
+            self._chain.asked((ALL_INPUT,), in_vain=False)
             if start < batch.num_rows:
                 self._in_hand = partial(_unprocessed, rows, batches, start)
-                # The clock does not wait for the last row, which may be a minute away. But what is ready may wait long to leave,
-                # and behind that rows come first: whoever has some in hand would be called silent.
+                # The clock does not wait for the last row, which may be a minute away.
                 yield from self._fire_timers()
                 yield from self._send_ready()
                 yield from self._cut_if_due()

@@ -11,7 +11,7 @@ from cutwater.flow.event_time import EventTime
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.flow.watermarks import MAX_WATERMARK, MIN_WATERMARK, Milliseconds
-from cutwater.operators.operator import OperatorContext
+from cutwater.operators.operator import ALL_INPUT, OperatorContext
 from cutwater.operators.timestamps import WithTimestamps
 from cutwater.rows import batch_of
 from cutwater.schema import arrow_schema
@@ -157,10 +157,11 @@ def test_a_split_that_ended_is_not_waited_for_to_be_asked() -> None:
     assert harness.asked("b") == harness.feed("a", 300) == []
 
 
-def test_input_without_splits_is_idle_by_the_clock() -> None:
+def test_input_without_splits_is_idle_when_nothing_is_there_behind_its_patience() -> None:
     harness = Harness(behind_source=False, idle_after="1s")
-    harness.feed("", 100)
-    assert harness.clock(1_000) == [None]
+    harness.feed(100)
+    assert harness.asked(ALL_INPUT) == harness.clock(1_000) == []
+    assert harness.asked(ALL_INPUT) == [None]
 
 
 def test_watermarks_from_before_end_here_except_the_last() -> None:
