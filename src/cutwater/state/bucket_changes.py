@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from cutwater.flow.hashing import hash_columns, key_groups
 from cutwater.state.appended_rows import AppendedRows, HeldRows
-from cutwater.state.bucket_history import Moment
+from cutwater.state.bucket_history import BucketsMark, Moment
 from cutwater.state.changes import Header, with_header
 from cutwater.state.frozen import FrozenTable
 
@@ -19,15 +19,6 @@ class Extent(NamedTuple):
 
     serial: int
     rows: int
-
-
-class BucketsMark:
-    """The buckets that there were at a freeze. Whoever stores them says so, when he has gone through all: until then they are not
-    known, and a checkpoint of which that was never done is none to build on."""
-
-    def __init__(self, extents: Mapping[int, Extent] | None = None) -> None:
-        self.extents = extents
-        self.is_wanted = False
 
 
 class BucketChanges:
@@ -41,24 +32,24 @@ class BucketChanges:
 
     def __init__(self) -> None:
         self._restored: dict[int, Extent] = {}
-        self._mark = BucketsMark()
+        self._mark: BucketsMark[Extent] = BucketsMark()
 
-    def moment(self) -> Moment:
+    def moment(self) -> Moment[HeldRows]:
         """All buckets as they are now."""
         raise NotImplementedError
 
-    def restored_mark(self) -> BucketsMark:
+    def restored_mark(self) -> BucketsMark[Extent]:
         return BucketsMark(self._restored)
 
-    def mark(self) -> BucketsMark:
+    def mark(self) -> BucketsMark[Extent]:
         self._mark.is_wanted = True
         return self._mark
 
-    def changes(self, since: BucketsMark, frozen: FrozenTable) -> "ChangedBuckets | None":
+    def changes(self, since: BucketsMark[Extent], frozen: FrozenTable) -> "ChangedBuckets | None":
         assert isinstance(frozen, FrozenBuckets)
         return None if since.extents is None else ChangedBuckets(frozen, since.extents, self.bucket_column)
 
-    def forget(self, before: BucketsMark) -> None:
+    def forget(self, before: BucketsMark[Extent]) -> None:
         self._restored = {}
 
     def freeze(self) -> "FrozenBuckets":
@@ -80,14 +71,14 @@ class FrozenBuckets:
         schema: pa.Schema,
         keys: tuple[str, ...],
         max_parallelism: int,
-        moment: Moment,
-        mark: BucketsMark,
+        moment: Moment[HeldRows],
+        mark: BucketsMark[Extent],
     ) -> None:
         self.name = name
         self.schema = schema
         self._keys = keys
         self._max_parallelism = max_parallelism
-        self._moment: Moment | None = moment
+        self._moment: Moment[HeldRows] | None = moment
         self._mark = mark
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -96,13 +87,7 @@ class FrozenBuckets:
 
     def buckets(self) -> Iterator[tuple[int, HeldRows]]:
         assert self._moment is not None, "it was released"
-        extents: dict[int, Extent] = {}
-        for bucket, held in self._moment.buckets():
-            if self._mark.is_wanted:
-                extents[bucket] = Extent(held.serial, held.rows)
-            yield bucket, held
-        if self._mark.is_wanted:
-            self._mark.extents = extents
+        return self._mark.known_by(self._moment.buckets(), lambda held: Extent(held.serial, held.rows))
 
     def stored(self, bucket: int, chunks: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         for chunk in chunks:

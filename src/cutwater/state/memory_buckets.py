@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from cutwater.flow.partitioning import by_number
-from cutwater.state.appended_rows import AppendedRows
+from cutwater.state.appended_rows import AppendedRows, HeldRows
 from cutwater.state.bucket_changes import BucketChanges
 from cutwater.state.bucket_history import BucketHistory, Moment
 from cutwater.state.frozen import KEY_GROUP_COLUMN
@@ -23,7 +23,7 @@ class MemoryBuckets(BucketChanges):
         self.bucket_column = bucket
         self.max_parallelism = max_parallelism
         self._of: dict[int, AppendedRows] = {}
-        self._history = BucketHistory()
+        self._history: BucketHistory[HeldRows] = BucketHistory()
         self.key_columns = tuple(keys)
         self.stored_schema = pa.schema([*schema, pa.field(bucket, pa.int64()), pa.field(KEY_GROUP_COLUMN, pa.int32())])
 
@@ -41,7 +41,7 @@ class MemoryBuckets(BucketChanges):
         self._history.note(bucket, self._of.get(bucket))
         self._of.pop(bucket, None)
 
-    def moment(self) -> Moment:
+    def moment(self) -> Moment[HeldRows]:
         return self._history.moment(self._of, lambda rows: rows)
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:

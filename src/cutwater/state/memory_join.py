@@ -9,7 +9,7 @@ import pyarrow as pa
 from cutwater.flow.event_time import Times
 from cutwater.flow.partitioning import by_number
 from cutwater.state import chain_kernels
-from cutwater.state.appended_rows import AppendedRows, no_rows
+from cutwater.state.appended_rows import AppendedRows, HeldRows, no_rows
 from cutwater.state.bucket_changes import BucketChanges
 from cutwater.state.bucket_history import BucketHistory, Moment
 from cutwater.state.compared_keys import equal_keys
@@ -47,7 +47,7 @@ class MemoryJoinSide(BucketChanges):
             [*self._schema, pa.field(join.bucket, pa.int64()), pa.field(KEY_GROUP_COLUMN, pa.int32())]
         )
 
-    def moment(self) -> Moment:
+    def moment(self) -> Moment[HeldRows]:
         return self._join.moment(self._side)
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -66,7 +66,7 @@ class MemoryJoin:
         self.bucket = bucket
         self.max_parallelism = max_parallelism
         self.of: dict[int, _Bucket] = {}
-        self._histories = tuple(BucketHistory() for _ in sides)
+        self._histories = tuple(BucketHistory[HeldRows]() for _ in sides)
         self._index_bytes = 0
 
     @property
@@ -103,7 +103,7 @@ class MemoryJoin:
             self._index_bytes -= found.index_bytes
             del self.of[bucket]
 
-    def moment(self, side: int) -> Moment:
+    def moment(self, side: int) -> Moment[HeldRows]:
         """Of one side, all buckets as they are now."""
         return self._histories[side].moment(self.of, lambda bucket: bucket.rows[side])
 

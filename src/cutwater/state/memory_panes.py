@@ -1,8 +1,13 @@
-"""The table of the Memory backend for windows: partial rows by pane, merged by key."""
+"""The table of the Memory backend for windows: partial rows by pane, merged by key.
+
+There may be very many small panes: a freeze goes through none of them, and of the large ones, which it has to freeze one by one,
+there are few.
+"""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +15,7 @@ import pyarrow as pa
 from cutwater.flow.batches import detached, gathered, pieces
 from cutwater.flow.hashing import hash_arrays, key_groups
 from cutwater.flow.partitioning import by_number
+from cutwater.state.bucket_history import BucketHistory, BucketsMark, Moment
 from cutwater.state.encoded_keys import plain
 from cutwater.state.frozen import KEY_GROUP_COLUMN
 from cutwater.state.key_index import KeyIndex
@@ -49,9 +55,14 @@ class MemoryPanes:
         self.key_columns = (*keys.names, pane)
         self._columns = tuple(columns)
         self._max_parallelism = max_parallelism
-        self._of: dict[int, _Pane] = {}
+        self._small: dict[int, _SmallPane] = {}
+        self._large: dict[int, _LargePane] = {}
+        """No pane is in both."""
+        self._history: BucketHistory[HeldPane] = BucketHistory()
+        """Of the small ones."""
         self._stamp = 0
         """What panes and rows that are written from now on are marked with; 0 where nobody asks what changed."""
+        self._mark = PanesMark(self._stamp)
         fields = [column.field for column, _ in self._columns]
         self.partial_schema = pa.schema([*self._keys, *fields])
         self.stored_schema = pa.schema(
@@ -59,34 +70,40 @@ class MemoryPanes:
         )
 
     def panes(self) -> Iterable[int]:
-        return self._of.keys()
+        return self._small.keys() | self._large.keys()
 
     def merge(self, pane: int, partial: pa.RecordBatch) -> None:
-        kept = self._of.get(pane)
-        if kept is None:
-            kept = self._of[pane] = _Pane(next(_serials))
-        kept.stamp = self._stamp
-        if kept.table is None:
-            kept.count += partial.num_rows
-            if kept.count <= PROMOTED_ROWS:
-                kept.rows.append(detached(partial))
-                if len(kept.rows) == MOST_BATCHES:
-                    kept.rows = [pa.concat_batches(kept.rows)]  # type: ignore[attr-defined]  # the stubs lack it
-                return
-            kept.table = self._empty(expected_keys=kept.count)
-            for batch in (*kept.rows, partial):
-                self._add(kept.table, batch)
-            kept.rows = []
-        else:
-            self._add(kept.table, partial)
+        small = self._small.get(pane)
+        if small is None and (large := self._large.get(pane)) is not None:
+            large.stamp = self._stamp
+            self._add(large.table, partial)
+            return
+        self._history.note(pane, small)
+        if small is None:
+            small = self._small[pane] = _SmallPane(next(_serials))
+        small.stamp = self._stamp
+        small.count += partial.num_rows
+        if small.count > PROMOTED_ROWS:
+            self._large[pane] = self._promoted(small, partial)
+            del self._small[pane]
+            return
+        small.rows.append(detached(partial))
+        if len(small.rows) == MOST_BATCHES:
+            small.rows = [pa.concat_batches(small.rows)]  # type: ignore[attr-defined]  # the stubs lack it
+
+    def _promoted(self, small: "_SmallPane", partial: pa.RecordBatch) -> "_LargePane":
+        table = self._empty(expected_keys=small.count)
+        for batch in (*small.rows, partial):
+            self._add(table, batch)
+        return _LargePane(small.serial, self._stamp, table)
 
     def read(self, panes: Iterable[int]) -> Iterator[pa.RecordBatch]:
-        present = [self._of[pane] for pane in panes if pane in self._of]
-        if len(present) == 1 and present[0].table is not None:
+        present = [kept for pane in panes if (kept := self._kept(pane)) is not None]
+        if len(present) == 1 and isinstance(present[0], _LargePane):
             yield from self._content(present[0].table)
             return
-        rows = (piece for pane in present for batch in self._rows(pane) for piece in pieces(batch, ROWS_A_STEP))
-        table = self._empty(expected_keys=max((pane.keys for pane in present), default=0))
+        rows = (piece for kept in present for batch in self._rows(kept) for piece in pieces(batch, ROWS_A_STEP))
+        table = self._empty(expected_keys=max((kept.keys for kept in present), default=0))
         for some in gathered(rows, BYTES_A_STEP):
             self._add(table, some)
             yield some.slice(0, 0)
@@ -114,16 +131,19 @@ class MemoryPanes:
             yield from self._content(merged)
 
     def drop(self, pane: int) -> None:
-        self._of.pop(pane, None)
+        self._large.pop(pane, None)
+        small = self._small.get(pane)
+        if small is not None:
+            self._history.note(pane, small)
+            del self._small[pane]
 
     def freeze(self) -> "FrozenPanes":
-        parts = [
-            _FrozenPane(
-                pane, kept.serial, kept.stamp, tuple(kept.rows), None if kept.table is None else kept.table.freeze()
-            )
-            for pane, kept in self._of.items()
-        ]
-        return FrozenPanes(self.name, self.stored_schema, len(self._keys), self._max_parallelism, tuple(parts))
+        self._mark = PanesMark(self._stamp)
+        small = self._history.moment(self._small, lambda pane: pane)
+        large = {pane: kept.held() for pane, kept in self._large.items()}
+        return FrozenPanes(
+            self.name, self.stored_schema, len(self._keys), self._max_parallelism, small, large, self._mark
+        )
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         for batch in batches:
@@ -131,8 +151,11 @@ class MemoryPanes:
             for pane, part in by_number(rows, batch.column(self._pane).to_numpy()):
                 self.merge(pane, part)
 
-    def _rows(self, pane: "_Pane") -> Iterable[pa.RecordBatch]:
-        return pane.rows if pane.table is None else self._content(pane.table)
+    def _kept(self, pane: int) -> "_SmallPane | _LargePane | None":
+        return self._small.get(pane) or self._large.get(pane)
+
+    def _rows(self, kept: "_SmallPane | _LargePane") -> Iterable[pa.RecordBatch]:
+        return kept.rows if isinstance(kept, _SmallPane) else self._content(kept.table)
 
     def _empty(self, expected_keys: int) -> MemoryAggregateTable:
         columns = [column for column, _ in self._columns]
@@ -165,70 +188,114 @@ class MemoryPanes:
             frozen.release()
 
 
+class PanesMark(BucketsMark[int]):
+    """Of each pane its serial, and the ``stamp`` of what was written last."""
+
+    def __init__(self, stamp: int, serials: Mapping[int, int] | None = None) -> None:
+        super().__init__(serials)
+        self.stamp = stamp
+
+
+class HeldPane(NamedTuple):
+    """What a pane held at some moment: ``rows``, or a ``table`` of them. No two panes have the same ``serial``; ``stamp`` says when
+    it was last written."""
+
+    serial: int
+    stamp: int
+    rows: tuple[pa.RecordBatch, ...] = ()
+    table: FrozenAggregates | None = None
+
+
 @dataclass(slots=True)
-class _Pane:
-    """Either ``rows`` as they came (never changed), or a ``table`` of them. No two have the same ``serial``."""
+class _SmallPane:
+    """The rows as they came: they are never changed."""
 
     serial: int
     stamp: int = 0
-    """When it was last written."""
     rows: list[pa.RecordBatch] = field(default_factory=list)
     count: int = 0
-    table: MemoryAggregateTable | None = None
 
     @property
     def keys(self) -> int:
         """At most."""
-        return self.count if self.table is None else len(self.table)
+        return self.count
+
+    def held(self) -> HeldPane:
+        return HeldPane(self.serial, self.stamp, tuple(self.rows))
 
 
-@dataclass(frozen=True, slots=True)
-class _FrozenPane:
-    pane: int
+@dataclass(slots=True)
+class _LargePane:
     serial: int
     stamp: int
-    rows: tuple[pa.RecordBatch, ...]
-    table: FrozenAggregates | None
+    table: MemoryAggregateTable
+
+    @property
+    def keys(self) -> int:
+        return len(self.table)
+
+    def held(self) -> HeldPane:
+        """On the loop."""
+        return HeldPane(self.serial, self.stamp, table=self.table.freeze())
 
 
-@dataclass(frozen=True, slots=True)
 class FrozenPanes:
-    """Implements ``FrozenTable``."""
+    """Implements ``FrozenTable``. However many small panes there are, the freeze went through none of them."""
 
-    name: str
-    schema: pa.Schema
-    keys: int
-    max_parallelism: int
-    parts: tuple[_FrozenPane, ...]
+    def __init__(
+        self,
+        name: str,
+        schema: pa.Schema,
+        keys: int,
+        max_parallelism: int,
+        small: Moment[HeldPane],
+        large: Mapping[int, HeldPane],
+        mark: PanesMark,
+    ) -> None:
+        self.name = name
+        self.schema = schema
+        self._keys = keys
+        self._max_parallelism = max_parallelism
+        self._small: Moment[HeldPane] | None = small
+        self._large = large
+        self._mark = mark
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        for part in self.parts:
-            yield from self._stored(part, part.rows if part.table is None else part.table.batches())
+        for pane, held in self.panes():
+            yield from self._stored(pane, held, held.rows if held.table is None else held.table.batches())
 
     def changed(self, since: int, known: Mapping[int, int]) -> Iterator[pa.RecordBatch]:
         """What was written with a stamp above ``since``, and all of panes that are not ``known`` by their serial. Of a pane
         that is kept as the rows that came, all rows: they may have been others of the same keys."""
-        for part in self.parts:
-            if part.stamp <= since and known.get(part.pane) == part.serial:
+        for pane, held in self.panes():
+            is_known = known.get(pane) == held.serial
+            if is_known and held.stamp <= since:
                 continue
-            if part.table is None:
-                yield from self._stored(part, part.rows)
-            elif known.get(part.pane) == part.serial:
-                yield from self._stored(part, part.table.changed(since, part.table.keys.rows))
+            if held.table is None:
+                yield from self._stored(pane, held, held.rows)
+            elif is_known:
+                yield from self._stored(pane, held, held.table.changed(since, held.table.keys.rows))
             else:
-                yield from self._stored(part, part.table.batches())
+                yield from self._stored(pane, held, held.table.batches())
 
-    def _stored(self, part: _FrozenPane, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def panes(self) -> Iterator[tuple[int, HeldPane]]:
+        assert self._small is not None, "it was released"
+        panes = itertools.chain(self._small.buckets(), self._large.items())
+        return self._mark.known_by(panes, lambda held: held.serial)
+
+    def _stored(self, pane: int, held: HeldPane, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             columns = batch.columns
-            keys, values = columns[: self.keys], columns[self.keys :]
-            pane = pa.array(np.full(batch.num_rows, part.pane, np.int64))
-            if part.table is None:
-                groups = key_groups(hash_arrays(keys, batch.num_rows), self.max_parallelism)
+            keys, values = columns[: self._keys], columns[self._keys :]
+            where = pa.array(np.full(batch.num_rows, pane, np.int64))
+            if held.table is None:
+                groups = key_groups(hash_arrays(keys, batch.num_rows), self._max_parallelism)
                 values.append(pa.array(groups))
-            yield pa.RecordBatch.from_arrays([*keys, pane, *values], schema=self.schema)
+            yield pa.RecordBatch.from_arrays([*keys, where, *values], schema=self.schema)
 
     def release(self) -> None:
-        for part in self.parts:
-            if part.table is not None:
-                part.table.release()
+        self._small = None
+        for held in self._large.values():
+            if held.table is not None:
+                held.table.release()
+        self._large = {}

@@ -1,24 +1,16 @@
 """The table of windows in the Memory backend that knows which of its rows changed."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
 from cutwater.state.changes import Header, with_header
 from cutwater.state.frozen import FrozenTable, TableRows
-from cutwater.state.memory_panes import FrozenPanes, MemoryPanes
+from cutwater.state.memory_panes import FrozenPanes, MemoryPanes, PanesMark
 from cutwater.state.tables import Column, Merge
 from cutwater.state.tracked_aggregates import RESTORED
-
-
-class PanesMark(NamedTuple):
-    """``serials``: of each pane that there was."""
-
-    stamp: int
-    serials: Mapping[int, int]
 
 
 class TrackedPanes(MemoryPanes):
@@ -42,43 +34,49 @@ class TrackedPanes(MemoryPanes):
         for batch in batches:
             super().restore([batch])
             for pane in np.unique(batch.column(self._pane).to_numpy()).tolist():
-                self._restored[pane] = self._of[pane].serial
+                kept = self._kept(pane)
+                assert kept is not None
+                self._restored[pane] = kept.serial
         self._stamp = now
 
     def restored_mark(self) -> PanesMark:
         return PanesMark(RESTORED, self._restored)
 
     def mark(self) -> PanesMark:
-        at = PanesMark(self._stamp, self._serials())
+        self._mark.is_wanted = True
         self._stamp += 1
-        return at
+        return self._mark
 
-    def changes(self, since: PanesMark, frozen: FrozenTable) -> TableRows:
+    def changes(self, since: PanesMark, frozen: FrozenTable) -> TableRows | None:
         assert isinstance(frozen, FrozenPanes)
-        there = self._serials()
-        dropped = sorted(pane for pane, serial in since.serials.items() if there.get(pane) != serial)
-        header = Header(identity=self.key_columns, bucket=self._pane, dropped=tuple(dropped))
-        return ChangedPanes(frozen, with_header(self.stored_schema, header), since.stamp, since.serials)
+        if since.extents is None:
+            return None
+        return ChangedPanes(frozen, since.stamp, since.extents, self.key_columns, self._pane)
 
     def forget(self, before: PanesMark) -> None:
         self._restored = {}
 
-    def _serials(self) -> dict[int, int]:
-        return {pane: kept.serial for pane, kept in self._of.items()}
 
-
-@dataclass(frozen=True, slots=True)
 class ChangedPanes:
-    """Implements ``TableRows``."""
+    """Implements ``TableRows``. Which panes are gone is found out when it is first asked for, on the snapshot thread."""
 
-    frozen: FrozenPanes
-    schema: pa.Schema
-    since: int
-    known: Mapping[int, int]
+    def __init__(
+        self, frozen: FrozenPanes, since: int, known: Mapping[int, int], identity: tuple[str, ...], pane_column: str
+    ) -> None:
+        """``known``: the serials of the panes that there were, when what was written had the stamp ``since``."""
+        self.name = frozen.name
+        self._frozen = frozen
+        self._since = since
+        self._known = known
+        self._identity = identity
+        self._pane_column = pane_column
 
-    @property
-    def name(self) -> str:
-        return self.frozen.name
+    @cached_property
+    def schema(self) -> pa.Schema:
+        there = {pane: held.serial for pane, held in self._frozen.panes()}
+        dropped = sorted(pane for pane, serial in self._known.items() if there.get(pane) != serial)
+        header = Header(identity=self._identity, bucket=self._pane_column, dropped=tuple(dropped))
+        return with_header(self._frozen.schema, header)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        return self.frozen.changed(self.since, self.known)
+        return self._frozen.changed(self._since, self._known)

@@ -1,8 +1,13 @@
 """Panes of the Memory backend: merged by key, whether few rows or many, before and after a restore, under a snapshot."""
 
+import sys
+import threading
 from collections.abc import Iterable
+from copy import deepcopy
 from typing import Any
+from weakref import ref
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -11,8 +16,12 @@ from hypothesis import strategies as st
 from cutwater.flow.hashing import hash_columns, key_groups
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state import memory_panes
+from cutwater.state.changes import header_of
+from cutwater.state.frozen import FrozenTable, TableRows
 from cutwater.state.memory import Memory, MemoryStore
+from cutwater.state.memory_panes import MemoryPanes, PanesMark
 from cutwater.state.tables import Column, Merge, PaneTable
+from cutwater.state.tracked_panes import TrackedPanes
 
 KEYS = pa.schema([("k", pa.string())])
 COLUMNS = [(Column("n", pa.int64(), nullable=False), Merge.ADD), (Column("hi", pa.int64()), Merge.MAX)]
@@ -107,3 +116,141 @@ def test_a_dropped_pane_is_gone_but_not_from_a_snapshot_that_has_it() -> None:
     table.drop(6)
     assert list(table.panes()) == [] and content(table, 5) == {}
     assert sum(batch.num_rows for batch in frozen.batches()) == 1
+
+
+Counts = dict[int, dict[str, int]]
+"""By pane and key."""
+
+
+def counts_in(batches: Iterable[pa.RecordBatch]) -> Counts:
+    found: Counts = {}
+    for row in (row for batch in batches for row in batch.to_pylist()):
+        keys = found.setdefault(row["window_start"], {})
+        keys[row["k"]] = keys.get(row["k"], 0) + row["n"]
+    return found
+
+
+class Reading:
+    """A frozen table, or what changed in it since there was ``before``, read while its table goes on."""
+
+    def __init__(self, frozen: FrozenTable, rows: TableRows, before: Counts, then: Counts) -> None:
+        self._frozen = frozen
+        self._rows = rows
+        self._batches = rows.batches()
+        self._read: list[pa.RecordBatch] = []
+        self._before = before
+        self._then = then
+
+    def go_on(self) -> None:
+        self._read.extend(batch for batch in [next(self._batches, None)] if batch is not None)
+
+    def end(self) -> None:
+        self._read.extend(self._batches)
+        dropped = header_of(self._rows.schema).dropped
+        found = {pane: dict(keys) for pane, keys in self._before.items() if pane not in dropped}
+        for pane, keys in counts_in(self._read).items():
+            found.setdefault(pane, {}).update(keys)
+        assert found == self._then
+        self._frozen.release()
+
+
+class Freezes:
+    """Of one table, which may know what changed since a freeze of which all was read."""
+
+    def __init__(self, table: MemoryPanes) -> None:
+        self._table = table
+        self._marks: list[tuple[PanesMark, Counts]] = []
+
+    def reading(self, then: Counts) -> Reading:
+        frozen = self._table.freeze()
+        if not isinstance(self._table, TrackedPanes):
+            return Reading(frozen, frozen, {}, then)
+        known = [(mark, before) for mark, before in self._marks if mark.extents is not None]
+        mark, before = known[-1] if known else (PanesMark(0, {}), {})
+        changes = self._table.changes(mark, frozen)
+        self._marks.append((self._table.mark(), then))
+        assert changes is not None
+        return Reading(frozen, changes, before, then)
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("kind", [MemoryPanes, TrackedPanes])
+def test_freezes_that_are_read_while_panes_grow_and_go_hold_what_there_was(
+    kind: type[MemoryPanes], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_panes, "PROMOTED_ROWS", 5)
+    monkeypatch.setattr(memory_panes, "MOST_BATCHES", 3)
+    random = np.random.default_rng(seed)
+    table = kind("w1", "windows", KEYS, "window_start", COLUMNS, 128)
+    freezes, readings = Freezes(table), list[Reading]()
+    model: Counts = {}
+    for _ in range(400):
+        pane = int(random.integers(8))
+        match random.choice(["merge", "drop", "freeze", "read", "end"], p=[0.5, 0.1, 0.1, 0.2, 0.1]):
+            case "merge":
+                key = str(random.choice(["a", "b", "c"]))
+                table.merge(pane, partial((key, 1, 0)))
+                keys = model.setdefault(pane, {})
+                keys[key] = keys.get(key, 0) + 1
+            case "drop":
+                table.drop(pane)
+                model.pop(pane, None)
+            case "freeze":
+                readings.append(freezes.reading(deepcopy(model)))
+            case "read" if readings:
+                readings[int(random.integers(len(readings)))].go_on()
+            case "end" if readings:
+                readings.pop(int(random.integers(len(readings)))).end()
+    for reading in readings:
+        reading.end()
+    assert counts_in(table.freeze().batches()) == model
+
+
+def test_a_freeze_that_another_thread_reads_holds_what_there_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_panes, "PROMOTED_ROWS", 2)
+    table = MemoryPanes("w1", "windows", KEYS, "window_start", COLUMNS, 128)
+    for pane in range(200):
+        table.merge(pane, partial(*[("a", 1, 0)] * (1 + pane % 3)))
+    frozen = table.freeze()
+    read: list[pa.RecordBatch] = []
+    reader = threading.Thread(target=lambda: read.extend(frozen.batches()))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        reader.start()
+        number = 0
+        while reader.is_alive():
+            table.drop(number % 199)
+            table.merge(number % 201, partial(*[("a", 1, 0)] * (1 + number % 2)))
+            number += 1
+    finally:
+        sys.setswitchinterval(interval)
+        reader.join()
+    assert counts_in(read) == {pane: {"a": 1 + pane % 3} for pane in range(200)}
+
+
+def test_what_is_dropped_stays_only_as_long_as_a_freeze_is_read() -> None:
+    table = MemoryPanes("w1", "windows", KEYS, "window_start", COLUMNS, 128)
+    for pane in range(3):
+        table.merge(pane, partial(("a", 1, 0)))
+    rows = [ref(table._small[pane].rows[0]) for pane in range(3)]
+    earlier, later = table.freeze(), table.freeze()
+    table.drop(0)
+    later.release()
+    table.drop(1)
+    assert None not in [each() for each in rows]
+    earlier.release()
+    table.drop(2)
+    assert [each() for each in rows] == [None] * 3
+
+
+def test_what_a_freeze_held_of_large_panes_goes_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_panes, "PROMOTED_ROWS", 0)
+    table = MemoryPanes("w1", "windows", KEYS, "window_start", COLUMNS, 128)
+    table.merge(0, partial(("a", 1, 0)))
+    words = ref(table._large[0].table._words.arrays[0])
+    frozen = table.freeze()
+    table.drop(0)
+    assert words() is not None
+    frozen.release()
+    assert words() is None

@@ -18,7 +18,7 @@ from cutwater.state.memory import IncrementalMemoryStore, MemoryStore
 from cutwater.state.memory_buckets import MemoryBuckets
 from cutwater.state.memory_increments import Increments
 from cutwater.state.memory_join import MemoryJoin
-from cutwater.state.memory_panes import MemoryPanes
+from cutwater.state.memory_panes import MemoryPanes, PanesMark
 from cutwater.state.memory_rows import MemoryRowTable
 from cutwater.state.tracked_aggregates import TrackedAggregateTable
 from cutwater.state.tracked_panes import TrackedPanes
@@ -228,7 +228,7 @@ class ForgetsTheDeleted(TrackedRowTable):
 
 class KeepsDroppedPanes(TrackedPanes):
     def changes(self, since: Any, frozen: FrozenTable) -> Any:
-        return super().changes(since._replace(serials={}), frozen)
+        return super().changes(PanesMark(since.stamp, {}), frozen)
 
 
 class KnowsOnlyNewRows(TrackedAggregateTable):
