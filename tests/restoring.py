@@ -17,7 +17,9 @@ from cutwater.checkpoint.stored_tables import RestoredTables
 from cutwater.checkpoint.table_writer import TableWriter
 from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
 from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.operators.kept_windows import keys_by_slot
 from cutwater.operators.timers import TimerQueue
+from cutwater.operators.window_results import WINDOW_START
 from cutwater.rows import row_type
 from cutwater.state.backend import KeyedStateStore, StateBackend
 from cutwater.state.descriptors import ValueState, bind_states
@@ -126,6 +128,26 @@ class TimedStates(States):
 
     def _written(self, number: int) -> None:
         self._timers.set(number, number * 7919 % 1_000_003)
+
+
+class WindowContents(RowStates):
+    """One window of each key. When it is opened, the keys of windows are found again."""
+
+    def __init__(self, store: KeyedStateStore) -> None:
+        self._store = store
+        value = pa.struct([("n", pa.int64()), ("m", pa.string())])
+        self._table = store.rows("t", KEYS, value, WINDOW_START)
+        self.keys = keys_by_slot(self._table, KEYS.names)
+
+    def write(self, numbers: Any) -> None:
+        row = row_type(("n", "m"))
+        for start in range(0, len(numbers), AT_ONCE):
+            for number in numbers[start : start + AT_ONCE].tolist():
+                self._table.put((number, 0), row((number, f"{number:x>{TEXT}}")))
+            self._store.tend()
+
+    def read(self, numbers: Any) -> list[Any]:
+        return [self._table.get((number, 0)) for number in numbers.tolist()]
 
 
 Kept = Aggregates | RowStates | States

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import reduce
-from itertools import chain, compress, islice, repeat
+from itertools import compress, islice, repeat
 from typing import Any
 
 import numpy as np
@@ -15,26 +15,31 @@ from cutwater.operators.grid_windows import GridWindows
 from cutwater.operators.keyed_state import bare_keys_of
 from cutwater.operators.operator import Collector, OperatorContext
 from cutwater.operators.window_content import KeyWindow, Told, WindowContent, tell
-from cutwater.operators.window_results import windowed
+from cutwater.operators.window_results import WINDOW_START, windowed
 from cutwater.state.key_index import KeyIndex
 from cutwater.state.parted_dict import Layer, PartedDict
-from cutwater.state.tables import RestoresColumns, RowTable
+from cutwater.state.tables import RestoresKeys, RowTable
 from cutwater.state.uncollected import uncollected
 from cutwater.windows import Windows
 
 TABLE = "windows"
 KEYS_A_STEP = 1024
+ROWS_A_STEP = 4096
+"""A step has so many keys, or so many of their contents and those of one key more, whatever is less."""
 RESTORED_ROWS = 8192
 KEYS_GATHERED = 16_384
 """In a step in which they are only looked at."""
 MOST_IN_A_DICT = 1 << 20
 """It grows in some 30 ms then, and is faster than several."""
 
+Slots = Sequence[int]
+
 
 class KeptWindows(GridWindows[ChangedValues]):
-    """Under each key a dict from slot to content. A slot is a pane if contents merge, else a window, by its start.
+    """Under each key and slot a content. A slot is a pane if contents merge, else a window, by its start.
 
-    Which keys a slot has is known beside the table, so that a window is told without a look at all keys.
+    So what is done with a window costs what is in it, however many others its keys have. Which keys a slot has is known beside
+    the table, so that a window is told without a look at all keys.
     """
 
     def __init__(
@@ -64,13 +69,8 @@ class KeptWindows(GridWindows[ChangedValues]):
         super().open(ctx)
 
     def _open_table(self) -> None:
-        stored = pa.map_(pa.int64(), self.content.stored_type)
-        self._table: RowTable = self.store.rows(TABLE, self._key_schema, stored)
-        self._keys_of: dict[int, list[Any]] = {}
-        with uncollected():
-            for keys, slots in _restored(self._table):
-                for key, slot in zip(keys, slots, strict=True):
-                    self._keys_of.setdefault(slot, []).append(key)
+        self._table: RowTable = self.store.rows(TABLE, self._key_schema, self.content.stored_type, WINDOW_START)
+        self._keys_of = keys_by_slot(self._table, self._keys)
 
     def _nothing_changed(self) -> ChangedValues:
         return ChangedValues()
@@ -111,79 +111,110 @@ class KeptWindows(GridWindows[ChangedValues]):
         ordered = batch.take(order)
         fragments = self.content.of_fragments(ordered, np.cumsum(begins) - 1, len(first))
         keys = bare_keys_of(ordered.take(first), self._keys)
-        self.store.expect(keys)
+        of_keys = slots[order][first].tolist()
+        rows = self._rows_at(keys, of_keys)
+        self.store.expect(rows)
         touched: dict[int, list[Any]] = {}
-        for key, slot, fragment in zip(keys, slots[order][first].tolist(), fragments, strict=True):
-            contents = self._table.own(key, dict)
-            if contents is None:
-                contents = {}
-                self._table.put(key, contents)
-            if slot not in contents:
+        for key, slot, row, fragment in zip(keys, of_keys, rows, fragments, strict=True):
+            before = self._table.get(row)
+            if before is None:
                 self._keys_of.setdefault(slot, []).append(key)
-            contents[slot] = self.content.added(contents.get(slot), fragment)
+            self._table.put(row, self.content.added(before, fragment))
             touched.setdefault(slot, []).append(key)
         yield from touched.items()
+
+    def _rows_at(self, keys: Iterable[Any], slots: Iterable[int]) -> list[Any]:
+        """As the table knows them: each key with the slot beside it."""
+        pairs = zip(keys, slots, strict=False)
+        return list(pairs) if len(self._keys) == 1 else [(*key, slot) for key, slot in pairs]
 
     def _tell(
         self, end: Milliseconds, out: Collector, changed: ChangedValues | None, *, early: bool = False
     ) -> Iterator[bool]:
         slots = [slot for slot in self._slots_of_window(end) if slot in self._keys_of]
-        keys = iter(changed) if changed is not None else (yield from self._keys_of_all(slots))
+        pairs: Iterator[tuple[Any, Slots]]
+        pairs = zip(changed, repeat(slots)) if changed is not None else (yield from self._keys_of_all(slots))
         mark = early if self._every is not None else None
-        while step := list(islice(keys, KEYS_A_STEP)):
+        while step := list(_a_step(pairs)):
             untold = self._untold(step, end)
-            self.store.expect(untold)
+            rows = self._rows_at(
+                [key for key, some in untold for _ in some], [slot for _, some in untold for slot in some]
+            )
+            self.store.expect(rows)
+            contents = map(self._table.get, rows)
+            start = end - self._ends.windows.size
             told = []
-            for key in untold:
-                contents = self._table.get(key)
-                parts = [contents[slot] for slot in slots if slot in contents]
-                content = reduce(self.content.merged, parts)
-                told.append(Told(key, KeyWindow(end - self._ends.windows.size, end, content)))
+            for key, some in untold:
+                # Of a key that changed nobody knows in which of the slots it is.
+                parts = [content for content in islice(contents, len(some)) if content is not None]
+                told.append(Told(key, KeyWindow(start, end, reduce(self.content.merged, parts))))
             tell(self.content, told, self._schema, out, mark)
             yield False
 
-    def _keys_of_all(self, slots: Sequence[int]) -> Generator[bool, None, Iterator[Any]]:
-        """Each key of any of ``slots``, once."""
+    def _keys_of_all(self, slots: Slots) -> Generator[bool, None, Iterator[tuple[Any, Slots]]]:
+        """Each key of any of ``slots``, once, and those that it is in."""
+        if len(slots) == 1:
+            return zip(self._keys_of[slots[0]], repeat(slots))
         lists = [self._keys_of[slot] for slot in slots]
-        if len(lists) == 1:
-            return iter(lists[0])
         together: Layer = {} if sum(map(len, lists)) <= MOST_IN_A_DICT else PartedDict()
-        for keys in lists:
+        for slot, keys in zip(slots, lists, strict=True):
             for start in range(0, len(keys), KEYS_GATHERED):
-                together.update(zip(keys[start : start + KEYS_GATHERED], repeat(None)))
+                for key in keys[start : start + KEYS_GATHERED]:
+                    if (found := together.get(key, None)) is None:
+                        together[key] = [slot]
+                    else:
+                        found.append(slot)
                 yield True
-        return (key for key, _ in together.items())
+        return iter(together.items())
 
-    def _untold(self, keys: list[Any], end: Milliseconds) -> list[Any]:
+    def _untold(self, pairs: list[tuple[Any, Slots]], end: Milliseconds) -> list[tuple[Any, Slots]]:
         if not self._some_told(end):
-            return keys
+            return pairs
+        keys = [key for key, _ in pairs]
         columns = [keys] if len(self._keys) == 1 else [list(column) for column in zip(*keys, strict=True)]
         arrays = [pa.array(column, field.type) for column, field in zip(columns, self._key_schema, strict=True)]
         rows = pa.RecordBatch.from_arrays(arrays, schema=self._key_schema)
-        return list(compress(keys, self._told_before.untold(rows, end)))
+        return list(compress(pairs, self._told_before.untold(rows, end)))
 
     def _drop(self, slot: int) -> Iterator[None]:
         keys = self._keys_of.pop(slot)
         while step := keys[-KEYS_A_STEP:]:
             del keys[-KEYS_A_STEP:]
-            self.store.expect(step)
-            for key in step:
-                contents = self._table.own(key, dict)
-                del contents[slot]
-                if not contents:
-                    self._table.delete(key)
+            for row in self._rows_at(step, repeat(slot)):
+                self._table.delete(row)
             self.store.tend()
             yield
 
 
-def _restored(table: RowTable) -> Iterator[tuple[Iterable[Any], Iterable[int]]]:
-    """The slots in which there is something, and beside each of them its key. What was gathered is not looked at."""
-    if not isinstance(table, RestoresColumns):
-        for key, contents in table.items():
-            yield repeat(key, len(contents)), contents
+def _a_step(pairs: Iterator[tuple[Any, Slots]]) -> Iterator[tuple[Any, Slots]]:
+    rows = 0
+    for pair in islice(pairs, KEYS_A_STEP):
+        yield pair
+        rows += len(pair[1])
+        if rows >= ROWS_A_STEP:
+            return
+
+
+def keys_by_slot(table: RowTable, columns: Sequence[str]) -> dict[int, list[Any]]:
+    """Of what was restored; ``columns`` are those of the keys. What was gathered is not looked at."""
+    found: dict[int, list[Any]] = {}
+    with uncollected():
+        for keys, slots in _restored(table, columns):
+            if slots.count(slots[0]) == len(slots):
+                found.setdefault(slots[0], []).extend(keys)
+                continue
+            for key, slot in zip(keys, slots, strict=True):
+                found.setdefault(slot, []).append(key)
+    return found
+
+
+def _restored(table: RowTable, columns: Sequence[str]) -> Iterator[tuple[Iterable[Any], Slots]]:
+    """Keys, some at a time, and beside each of them a slot that it is in."""
+    if isinstance(table, RestoresKeys):
+        for batch in table.restored_keys(RESTORED_ROWS):
+            yield bare_keys_of(batch, columns), batch.column(len(columns)).to_numpy().tolist()
         return
-    values: Any
-    for keys, values in table.restored(RESTORED_ROWS):
-        edges = values.offsets.to_numpy()
-        slots = values.keys.to_numpy()[edges[0] : edges[-1]].tolist()
-        yield chain.from_iterable(map(repeat, keys, np.diff(edges).tolist())), slots
+    rows = (row for row, _ in table.items())
+    while some := list(islice(rows, RESTORED_ROWS)):
+        *of_keys, slots = zip(*some, strict=True)
+        yield of_keys[0] if len(of_keys) == 1 else zip(*of_keys, strict=True), slots

@@ -22,8 +22,12 @@ class KeyedStateStore(Protocol):
     def aggregates(self, name: str, keys: pa.Schema, columns: Sequence[Column]) -> AggregateTable:
         """A columnar table for vectorised operators: one row of ``columns`` for each key."""
 
-    def rows(self, name: str, keys: pa.Schema, value: pa.DataType) -> RowTable:
-        """A table for row functions: under each key one Python value that Arrow can store as ``value``."""
+    def rows(self, name: str, keys: pa.Schema, value: pa.DataType, slot: str | None = None) -> RowTable:
+        """A table for row functions: under each key one Python value that Arrow can store as ``value``.
+
+        With ``slot``, which is what its column is called in snapshots, there is one under each key and number: the table's keys
+        are tuples with the number as the last element, and a key group has all numbers of a key.
+        """
 
     def panes(self, name: str, keys: pa.Schema, pane: str, columns: Sequence[tuple[Column, Merge]]) -> PaneTable:
         """A columnar table for windows. ``pane`` is what its column is called in snapshots; each accumulator comes with how

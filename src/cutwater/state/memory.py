@@ -55,8 +55,8 @@ class MemoryStore(TableStore[Table]):
         self._add(table)
         return table
 
-    def rows(self, name: str, keys: pa.Schema, value: pa.DataType) -> RowTable:
-        table = self._rows(self._uid, name, keys, value, self._max_parallelism)
+    def rows(self, name: str, keys: pa.Schema, value: pa.DataType, slot: str | None = None) -> RowTable:
+        table = self._rows(self._uid, name, keys, value, self._max_parallelism, slot)
         self._add(table)
         return table
 

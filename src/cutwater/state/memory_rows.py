@@ -23,8 +23,16 @@ RESTORED_ROWS = 8192
 class MemoryRowTable(LayeredRows):
     """Implements ``RowTable``. A freeze starts a new top layer; once no snapshot is read, layers are merged step by step."""
 
-    def __init__(self, uid: str, name: str, keys: pa.Schema, value: pa.DataType, max_parallelism: int) -> None:
-        super().__init__(uid, name, keys, value, max_parallelism)
+    def __init__(
+        self,
+        uid: str,
+        name: str,
+        keys: pa.Schema,
+        value: pa.DataType,
+        max_parallelism: int,
+        slot: str | None = None,
+    ) -> None:
+        super().__init__(uid, name, keys, value, max_parallelism, slot)
         self._snapshots = Snapshots()
 
     def get(self, key: Any) -> Any:

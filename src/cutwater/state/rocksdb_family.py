@@ -154,6 +154,11 @@ class Family:
         """The entries whose keys follow next, so many at most, as they are now."""
         return next(in_lists(self._family.items(from_key=key + b"\0"), rows), None)
 
+    def keys(self) -> Iterator[bytes]:
+        """All of them, in their order. To be read at once: it holds files."""
+        keys: Iterator[bytes] = iter(()) if self.is_empty else self._family.keys()
+        return keys
+
     def cut(self) -> Iterator[Entry]:
         """Everything as it is now, to be read later, on any thread, once.
 

@@ -18,7 +18,7 @@ from cutwater.state.frozen import FrozenTable
 from cutwater.state.rocksdb_bulk import ingest_rows
 from cutwater.state.rocksdb_cut import Gate, StoreCut
 from cutwater.state.rocksdb_family import Entry, Family
-from cutwater.state.rocksdb_keys import stored_keys
+from cutwater.state.rocksdb_keys import key_columns, stored_keys
 from cutwater.state.rocksdb_layout import Content, Layout
 from cutwater.state.row_layers import GONE, MISSING, LayeredRows, RowForm, newest_items
 from cutwater.state.value_sizes import size_of
@@ -40,7 +40,7 @@ _ENTRY_BYTES = 80
 
 
 class RocksDBRowTable(LayeredRows):
-    """Implements ``RowTable``, ``ReadsAhead`` and ``RestoresColumns``."""
+    """Implements ``RowTable``, ``ReadsAhead``, ``RestoresColumns`` and ``RestoresKeys``."""
 
     _top: Layer
     _below: tuple[Layer, ...]
@@ -55,9 +55,10 @@ class RocksDBRowTable(LayeredRows):
         family: Family,
         share: CacheShare,
         gate: Gate,
+        slot: str | None = None,
     ) -> None:
-        super().__init__(uid, name, keys, value, max_parallelism)
-        self.layout = Layout(Content.BY_KEY, self.stored_schema, self.key_columns)
+        super().__init__(uid, name, keys, value, max_parallelism, slot)
+        self.layout = Layout(Content.BY_KEY, self.stored_schema, self._form.identity)
         self._codec = self.layout.codec()
         self._gate = gate
         self._cut: tuple[StoreCut, tuple[Layer, ...]] | None = None
@@ -147,6 +148,12 @@ class RocksDBRowTable(LayeredRows):
             for batch in self.layout.decoded([entries]):
                 *keys, values, _ = batch.columns
                 yield self._form.keys_of(keys), values
+
+    def restored_keys(self, most: int) -> Iterator[pa.RecordBatch]:
+        schema = pa.schema([self.stored_schema.field(name) for name in self.layout.keys])
+        stored = self._family.keys()
+        while some := list(islice(stored, most)):
+            yield pa.RecordBatch.from_arrays(key_columns(some, schema)[0], schema=schema)
 
     def freeze(self) -> FrozenTable:
         self._seal()

@@ -79,9 +79,11 @@ class RocksDBStore(TableStore[Table]):
         self._add(table)
         return table
 
-    def rows(self, name: str, keys: pa.Schema, value: pa.DataType) -> RowTable:
+    def rows(self, name: str, keys: pa.Schema, value: pa.DataType, slot: str | None = None) -> RowTable:
         family = self._new_family(name)
-        table = RocksDBRowTable(self._uid, name, keys, value, self._max_parallelism, family, self._share, self._gate)
+        table = RocksDBRowTable(
+            self._uid, name, keys, value, self._max_parallelism, family, self._share, self._gate, slot
+        )
         self._add(table)
         return table
 

@@ -33,18 +33,27 @@ class LayeredRows(ABC):
 
     holds_whole_rows = False
 
-    def __init__(self, uid: str, name: str, keys: pa.Schema, value: pa.DataType, max_parallelism: int) -> None:
+    def __init__(
+        self,
+        uid: str,
+        name: str,
+        keys: pa.Schema,
+        value: pa.DataType,
+        max_parallelism: int,
+        slot: str | None = None,
+    ) -> None:
         for field in keys:
             check_key_type(field.name, field.type)
         self.name = name
         self.key_columns = tuple(keys.names)
+        identity = keys if slot is None else keys.append(pa.field(slot, pa.int64()))
         column = name
-        while column in (*keys.names, KEY_GROUP_COLUMN):
+        while column in (*identity.names, KEY_GROUP_COLUMN):
             column += "_"
         self.stored_schema = pa.schema(
-            [*keys, pa.field(column, value), pa.field(KEY_GROUP_COLUMN, pa.int32(), nullable=False)]
+            [*identity, pa.field(column, value), pa.field(KEY_GROUP_COLUMN, pa.int32(), nullable=False)]
         )
-        self._form = RowForm(uid, name, self.stored_schema, max_parallelism)
+        self._form = RowForm(uid, name, self.stored_schema, max_parallelism, len(keys))
         self._top: Layer = {}
         self._below: tuple[Layer, ...] = ()
         """Newest first. A snapshot may see them."""
@@ -95,6 +104,13 @@ class RowForm:
     name: str
     schema: pa.Schema
     max_parallelism: int
+    keys: int
+    """So many of the first columns are the key, by which a row has its key group. A slot may follow."""
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The columns by which a row is the same as an earlier one."""
+        return tuple(self.schema.names[:-2])
 
     def batches(self, items: Iterable[tuple[Any, Any]]) -> Iterator[pa.RecordBatch]:
         rest = iter(items)
@@ -122,7 +138,7 @@ class RowForm:
         types = [field.type for field in self.schema]
         columns = [keys] if len(types) == 3 else list(zip(*keys, strict=True))
         arrays = [self._array(list(column), kind) for column, kind in zip(columns, types[:-2], strict=True)]
-        groups = key_groups(hash_arrays(arrays, len(keys)), self.max_parallelism)
+        groups = key_groups(hash_arrays(arrays[: self.keys], len(keys)), self.max_parallelism)
         return pa.RecordBatch.from_arrays(
             [*arrays, self._array(values, types[-2]), pa.array(groups)], schema=self.schema
         )

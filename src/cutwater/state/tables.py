@@ -208,3 +208,11 @@ class RestoresColumns(Protocol):
     def restored(self, most: int) -> Iterator[tuple[list[Any], Array]]:
         """Called before anything is put: all rows, at most so many at a time, as keys and the column of their values. Rows may be
         put and deleted, and all be frozen, before the next ones are asked for: those may be among them then, or not."""
+
+
+@runtime_checkable
+class RestoresKeys(Protocol):
+    """A ``RowTable`` that gives the keys of what was restored without a look at the values."""
+
+    def restored_keys(self, most: int) -> Iterator[pa.RecordBatch]:
+        """Called before anything is put, and read to its end: the columns of all keys, at most so many rows at a time."""

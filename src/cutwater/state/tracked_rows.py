@@ -27,8 +27,16 @@ class TrackedRowTable(MemoryRowTable):
     more often for it, and a value is copied once in a checkpoint before it is changed in place.
     """
 
-    def __init__(self, uid: str, name: str, keys: pa.Schema, value: pa.DataType, max_parallelism: int) -> None:
-        super().__init__(uid, name, keys, value, max_parallelism)
+    def __init__(
+        self,
+        uid: str,
+        name: str,
+        keys: pa.Schema,
+        value: pa.DataType,
+        max_parallelism: int,
+        slot: str | None = None,
+    ) -> None:
+        super().__init__(uid, name, keys, value, max_parallelism, slot)
         self._base: Layer = {}
         self._below = (self._base,)
         self._seals = RESTORED
@@ -68,7 +76,7 @@ class TrackedRowTable(MemoryRowTable):
         if since < self._known_since:
             return None
         layers = tuple(layer for seal, layer in reversed(self._changed) if seal > since)
-        header = Header(identity=self.key_columns)
+        header = Header(identity=self._form.identity)
         return ChangedRows(self._form, with_header(self.stored_schema, header), layers)
 
     def forget(self, before: Seal) -> None:

@@ -217,8 +217,11 @@ class Values(Kind):
     def open(self, store: KeyedStateStore) -> Any:
         return store.rows("rows", _KEYS, pa.map_(pa.string(), pa.int64()))
 
+    def _keys(self, step: int) -> list[Any]:
+        return [tuple(key.values()) for key in _keys(step)]
+
     def write(self, table: Any, step: int) -> None:
-        for i, key in enumerate(tuple(key.values()) for key in _keys(step)):
+        for i, key in enumerate(self._keys(step)):
             if i == step % 5:
                 table.delete(key)
             elif (owned := table.own(key, dict)) is None:
@@ -228,13 +231,23 @@ class Values(Kind):
 
     def content(self, table: Any) -> Any:
         found = {key: dict(value) for key, value in table.items()}
-        for key in (tuple(key.values()) for step in range(-1, 30) for key in _keys(step)):
+        for key in (key for step in range(-1, 30) for key in self._keys(step)):
             if table.get(key) != found.get(key):
                 raise AssertionError(f"items() says {found.get(key)!r} under {key!r}, get {table.get(key)!r}")
         return found
 
 
-KINDS: tuple[Kind, ...] = (Aggregates(), Panes(), Buckets(), Joins(), Values())
+class ValuesBySlot(Values):
+    name = "rows by slot"
+
+    def open(self, store: KeyedStateStore) -> Any:
+        return store.rows("rows", _KEYS, pa.map_(pa.string(), pa.int64()), "slot")
+
+    def _keys(self, step: int) -> list[Any]:
+        return [(*key, slot) for key in super()._keys(step) for slot in (step % 3 - 1, 1 << 40)]
+
+
+KINDS: tuple[Kind, ...] = (Aggregates(), Panes(), Buckets(), Joins(), Values(), ValuesBySlot())
 
 
 def keys_of_every_type() -> list[pa.RecordBatch]:

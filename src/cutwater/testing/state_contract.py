@@ -136,6 +136,30 @@ def rows_know_keys_of_every_type(backend: StateBackend) -> None:
                 expect(table.get(key), value + 2, f"restored value under {key!r}")
 
 
+def rows_by_slot_are_in_the_key_groups_of_their_keys(backend: StateBackend) -> None:
+    from cutwater.operators.keyed_state import bare_keys_of
+
+    for keys in keys_of_every_type():
+        names = keys.schema.names
+        of_key = [key if len(names) > 1 else (key,) for key in bare_keys_of(keys, names)]
+        model = {(*key, slot): [number, slot] for number, key in enumerate(of_key) for slot in (-1, 1 << 40)}
+        with opened(backend) as store:
+            table = store.rows("seen", keys.schema, pa.list_(pa.int64()), "slot")
+            for key, value in model.items():
+                table.put(key, value)
+            store.tend()
+            expect(dict(table.items()), model, f"items by {keys.schema} and slot")
+            batches = _batches_of(store)["seen"]
+            for batch in batches:
+                expect(batch.schema.names[:-2], [*names, "slot"], "columns of keys and slots")
+                _check_groups(batch, names)
+        with opened(backend) as store:
+            store.restore("seen", batches)
+            table = store.rows("seen", keys.schema, pa.list_(pa.int64()), "slot")
+            for key, value in model.items():
+                expect(table.get(key), value, f"restored value under {key!r}")
+
+
 def rows_hold_values_of_every_type(backend: StateBackend) -> None:
     keys = pa.schema([("k", pa.int64())])
     for data_type, values in values_of_every_type():
@@ -367,6 +391,7 @@ STATE_CHECKS: tuple[Check, ...] = (
     tables_hold_what_was_written,
     aggregates_know_keys_of_every_type,
     rows_know_keys_of_every_type,
+    rows_by_slot_are_in_the_key_groups_of_their_keys,
     rows_hold_values_of_every_type,
     owned_values_change_in_place_and_frozen_ones_do_not,
     what_is_expected_is_what_is_there,

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 import cutwater as cw
+from cutwater.errors import RestoreError
 from cutwater.flow.hashing import hash_columns, key_groups
 from cutwater.flow.key_groups import KeyGroupRange, key_group_range
 from cutwater.operators.operator import Operator, OperatorContext
@@ -100,6 +101,15 @@ def test_a_snapshot_goes_on_at_another_parallelism_as_if_nothing_had_happened(ho
         got += told(out)
     assert rows == sum(batch.num_rows for batches in frozen.values() for batch in batches)
     assert sorted(got, key=str) == sorted(told(expected), key=str)
+
+
+def test_what_was_stored_as_one_value_for_all_windows_of_a_key_is_refused() -> None:
+    total = pa.struct([("v", pa.list_(pa.int64()))])
+    schema = pa.schema([("k", pa.string()), ("windows", pa.map_(pa.int64(), total)), ("key_group", pa.int32())])
+    rows = [{"k": "a", "windows": [(0, {"v": [1]})], "key_group": 3}]
+    stored = Restored({"windows": [pa.RecordBatch.from_pylist(rows, schema)]}, [])
+    with pytest.raises(RestoreError, match=r"'windows', column 'window_start': .* the checkpoint holds nothing"):
+        opened("own", cw.tumbling("10ms"), 0, 1, stored)
 
 
 def _of_groups(batch: pa.RecordBatch, own: KeyGroupRange) -> pa.RecordBatch:

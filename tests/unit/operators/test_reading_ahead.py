@@ -1,6 +1,6 @@
 """State that is not in memory is read at once for all keys of a batch, or of a step, not key by key."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,47 @@ def test_what_is_kept_under_the_keys_of_a_batch_is_read_at_once(how: str, tmp_pa
         reads.clear()
         after(subject.operator.on_watermark(20, subject.out))
         assert len(reads) <= 4, "in two steps told, and in two forgotten"
+    subject.operator.close()
+
+
+@pytest.mark.parametrize("how", [lambda w: w.agg(v=Total()), lambda w: w.reduce(lambda a, b: a)], ids=["own", "reduce"])
+def test_a_window_that_is_told_or_forgotten_costs_nothing_of_the_others_of_its_keys(
+    how: Callable[[Any], cw.Stream], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    written: list[int] = []
+    get, write = Family.get, Family.write
+
+    def counted_get(family: Family, keys: list[bytes]) -> list[bytes | None]:
+        found = get(family, keys)
+        read.extend(len(value) for value in found if value is not None)
+        return found
+
+    def counted_write(family: Family, keys: Sequence[bytes], values: Sequence[bytes], deleted: Any = ()) -> None:
+        written.extend(map(len, values))
+        write(family, keys, values, deleted)
+
+    subject = Subject(lambda keyed: how(keyed.window(cw.tumbling("10ms"), allowed_lateness="10s")), tmp_path)
+    schema = subject.stream.schema
+    keys, kept, entry = 100, 40, 64
+    for window in range(kept):
+        rows = [(f"k{n}", 10 * window, 1) for n in range(keys)]
+        subject.operator.process(batch_of(rows, schema, "test"), 0, subject.out)
+    after(subject.operator.on_watermark(10 * kept - 11, subject.out))
+    subject.operator.snapshot(1)
+    for _ in range(20):
+        # What was put before is written.
+        subject.operator.process(batch_of([("other", 10 * kept + 10, 1)], schema, "test"), 0, subject.out)
+    subject.out.taken()
+    monkeypatch.setattr(Family, "get", counted_get)
+    monkeypatch.setattr(Family, "write", counted_write)
+    after(subject.operator.on_watermark(10 * kept - 1, subject.out))
+    assert len(subject.out.taken()) == keys
+    after(subject.operator.on_watermark(10_009, subject.out))
+    subject.operator.snapshot(2)
+    subject.feed(1, range(0))
+    assert 0 < sum(read) <= keys * entry
+    assert sum(written) <= keys * entry
     subject.operator.close()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.operators import timers as timers_module
-from cutwater.operators.kept_windows import _restored as restored_windows
+from cutwater.operators.kept_windows import keys_by_slot
 from cutwater.operators.session_windows import _restored as restored_sessions
 from cutwater.operators.timers import TimerQueue
 from cutwater.state import handles
@@ -200,13 +200,13 @@ def test_the_ends_of_restored_sessions_are_found(backend: StateBackend) -> None:
 
 @BACKENDS
 def test_the_slots_of_restored_windows_are_found(backend: StateBackend) -> None:
-    kind = pa.map_(pa.int64(), pa.string())
     old = open_store(backend)
-    table = old.rows("windows", KEYS, kind)
+    table = old.rows("windows", KEYS, pa.string(), "window_start")
     for number in range(KEPT):
-        table.put(key_of(number), dict.fromkeys(slots_of(number), "a"))
-    table = open_store(backend, old).rows("windows", KEYS, kind)
-    found = [pair for keys, slots in restored_windows(table) for pair in zip(keys, slots, strict=True)]
+        for slot in slots_of(number):
+            table.put((*key_of(number), slot), "a")
+    table = open_store(backend, old).rows("windows", KEYS, pa.string(), "window_start")
+    found = [(key, slot) for slot, keys in keys_by_slot(table, KEYS.names).items() for key in keys]
     assert sorted(found) == sorted((key_of(n), slot) for n in range(KEPT) for slot in slots_of(n))
 
 
