@@ -200,3 +200,16 @@ class RestoresColumns(Protocol):
     def restored(self, most: int) -> Iterator[tuple[list[Any], Array]]:
         """Called before anything is put: all rows, at most so many at a time, as keys and the column of their values. Rows may be
         put and deleted, and all be frozen, before the next ones are asked for: those may be among them then, or not."""
+
+
+See = Callable[[list[Any], Array], None]
+"""Gets keys, and the column of their values."""
+
+
+@runtime_checkable
+class ShowsRestored(Protocol):
+    """A ``KeyedStateStore`` that shows the rows of a ``RowTable`` on their way into it: to read them back takes longer."""
+
+    def show_restored(self, name: str, see: See) -> bool:
+        """Called when all that is restored was given, before the table is created: then all its rows go by ``see``, each once.
+        False: they do not, as they came in another way. Then the table has to be asked."""
