@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+import cutwater as cw
 from cutwater.checkpoint.file_storage import FileStorage
 from cutwater.checkpoint.layout import JobLayout
 from cutwater.checkpoint.stored_tables import RestoredTables
@@ -18,13 +19,15 @@ from cutwater.checkpoint.table_writer import TableWriter
 from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.operators.kept_windows import keys_by_slot
+from cutwater.operators.session_windows import SessionWindows
 from cutwater.operators.timers import TimerQueue
 from cutwater.operators.window_results import WINDOW_START
 from cutwater.rows import row_type
 from cutwater.state.backend import KeyedStateStore, StateBackend
-from cutwater.state.descriptors import ValueState, bind_states
+from cutwater.state.descriptors import MapState, ValueState, bind_states
 from cutwater.state.stored import StoredTable
 from cutwater.state.tables import Column, Merge, Update
+from tests.unit.operators.collecting import Collected, Opened, opened
 
 GROUPS = KeyGroupRange(0, 127)
 KEYS = pa.schema([("k", pa.int64())])
@@ -85,7 +88,7 @@ class _Expiring:
 class States:
     """The same, as a function of the user has it. When it is opened, what waits for its time is found again."""
 
-    function: type[_Function] | type[_Expiring] = _Function
+    function: type[Any] = _Function
 
     def __init__(self, store: KeyedStateStore) -> None:
         self._store = store
@@ -98,9 +101,15 @@ class States:
             self._store.expect(some)
             for number in some:
                 self._states.key = number
-                self._function.t.value = (number, f"{number:x>{TEXT}}")
+                self._set(number)
                 self._written(number)
             self._states.tend()
+
+    def _set(self, number: int) -> None:
+        self._function.t.value = (number, f"{number:x>{TEXT}}")
+
+    def _get(self) -> Any:
+        return self._function.t.value
 
     def _written(self, number: int) -> None:
         pass
@@ -110,7 +119,7 @@ class States:
 
     def _read(self, number: int) -> Any:
         self._states.key = number
-        return self._function.t.value
+        return self._get()
 
 
 class ExpiringStates(States):
@@ -150,7 +159,46 @@ class WindowContents(RowStates):
         return [self._table.get((number, 0)) for number in numbers.tolist()]
 
 
-Kept = Aggregates | RowStates | States
+class _ExpiringMap:
+    t = MapState("string", "long", ttl="10 days")
+
+
+class ExpiringMaps(States):
+    """A map with a ttl, which has one entry."""
+
+    function = _ExpiringMap
+
+    def _set(self, number: int) -> None:
+        self._function.t[f"{number:x>{TEXT}}"] = number
+
+    def _get(self) -> Any:
+        return self._function.t.items()
+
+
+class Sessions:
+    """An open session of each key, with a count and a text."""
+
+    def __init__(self, store: KeyedStateStore) -> None:
+        stream = cw.Environment(checkpointing=None).read(cw.from_rows([], "k long, ts long, v string"), uid="in")
+        keyed = stream.with_timestamps("ts").key_by("k")
+        self._rows = stream.schema
+        windowed = keyed.window(cw.session("1 day")).agg(n=cw.count(), m=cw.max("v"))
+        operator = opened(windowed, Opened(store))
+        assert isinstance(operator, SessionWindows)
+        self._operator = operator
+
+    def write(self, numbers: Any) -> None:
+        for start in range(0, len(numbers), AT_ONCE):
+            part = pa.array(numbers[start : start + AT_ONCE])
+            texts = pc.utf8_lpad(part.cast(pa.string()), TEXT, "x")
+            batch = pa.record_batch([part, pa.array(np.zeros(len(part), np.int64)), texts], schema=self._rows)
+            self._operator.process(batch, 0, Collected())
+
+    def read(self, numbers: Any) -> list[Any]:
+        return [self._operator._table.get(number) for number in numbers.tolist()]
+
+
+Kept = Aggregates | RowStates | States | Sessions
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from cutwater.operators.window_content import KeyWindow, Told, WindowContent, te
 from cutwater.operators.window_results import WINDOW_START, windowed
 from cutwater.state.key_index import KeyIndex
 from cutwater.state.parted_dict import Layer, PartedDict
-from cutwater.state.tables import RestoresKeys, RowTable
+from cutwater.state.tables import RestoresColumns, RestoresKeys, RowTable
 from cutwater.state.uncollected import uncollected
 from cutwater.windows import Windows
 
@@ -214,7 +214,16 @@ def _restored(table: RowTable, columns: Sequence[str]) -> Iterator[tuple[Iterabl
         for batch in table.restored_keys(RESTORED_ROWS):
             yield bare_keys_of(batch, columns), batch.column(len(columns)).to_numpy().tolist()
         return
-    rows = (row for row, _ in table.items())
-    while some := list(islice(rows, RESTORED_ROWS)):
+    for some in _restored_rows(table):
         *of_keys, slots = zip(*some, strict=True)
         yield of_keys[0] if len(of_keys) == 1 else zip(*of_keys, strict=True), slots
+
+
+def _restored_rows(table: RowTable) -> Iterator[list[Any]]:
+    if isinstance(table, RestoresColumns):
+        for keys, _ in table.restored(RESTORED_ROWS):
+            yield keys
+        return
+    rows = (key for key, _ in table.items())
+    while some := list(islice(rows, RESTORED_ROWS)):
+        yield some

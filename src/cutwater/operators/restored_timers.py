@@ -1,6 +1,7 @@
-"""Timers as they were restored: in columns until their time comes near."""
+"""What waits for its time as it was restored: in columns until that comes near."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from heapq import heappush
 from itertools import chain, repeat
 from typing import Any
 
@@ -8,55 +9,67 @@ import numpy as np
 import numpy.typing as npt
 
 from cutwater.flow.watermarks import Milliseconds
-from cutwater.state.tables import RestoresColumns, RowTable
-from cutwater.state.uncollected import uncollected
 
-RESTORED_ROWS = 8192
+RESTORED_AT_ONCE = 1024
 
 Timer = tuple[Milliseconds, int, Any]
 """Time, number and key. The number breaks ties by the order of setting: keys need not be comparable."""
 
+Column = npt.NDArray[np.int64]
 
-class RestoredTimers:
-    """Given out in their order. To make an entry of a heap for each of millions would take longer than to read them."""
 
-    def __init__(self, table: RowTable) -> None:
-        with uncollected():
-            times, self._keys = _read(table)
-        self._order = np.argsort(times, kind="stable")
-        self._times = times[self._order]
+class RestoredEntries:
+    """Given out in their order: what ``columns`` hold of each, its number and its key. To make an entry of a heap for each of
+    millions would take longer than to read them."""
+
+    def __init__(self, columns: Sequence[Column], keys: Sequence[Any]) -> None:
+        """``columns``: by the first one, then by the next. Of those that are alike in all, the first stays first."""
+        self._order = np.lexsort(columns[::-1])
+        self._columns = [column[self._order] for column in columns]
+        self._keys = keys
         self._given = 0
-        self.first = self._first()
-        """Time and number of the next one; None: there is none."""
+        self._first = self._next()
+        """All of the next one but its key; None: there is none."""
 
     def __len__(self) -> int:
         """With those that were given."""
-        return len(self._times)
+        return len(self._order)
 
-    def next(self, most: int) -> Iterator[Timer]:
-        part = slice(self._given, self._given + most)
-        self._given = min(part.stop, len(self))
-        self.first = self._first()
-        keys = map(self._keys.__getitem__, self._order[part].tolist())
-        return zip(self._times[part].tolist(), range(part.start, self._given), keys, strict=True)
+    def fill(self, heap: list[Any]) -> None:
+        """Before somebody looks for the first one of the heap: the next ones go there, if none that is in it comes before them."""
+        if self._first is not None and (not heap or self._first < heap[0]):
+            part = slice(self._given, self._given + RESTORED_AT_ONCE)
+            self._given = min(part.stop, len(self))
+            self._first = self._next()
+            columns = [column[part].tolist() for column in self._columns]
+            keys = map(self._keys.__getitem__, self._order[part].tolist())
+            for entry in zip(*columns, range(part.start, self._given), keys, strict=True):
+                heappush(heap, entry)
 
-    def _first(self) -> tuple[Milliseconds, int] | None:
-        return None if self._given == len(self) else (int(self._times[self._given]), self._given)
+    def _next(self) -> tuple[int, ...] | None:
+        given = self._given
+        return None if given == len(self) else (*(int(column[given]) for column in self._columns), given)
 
 
-def _read(table: RowTable) -> tuple[npt.NDArray[np.int64], list[Any]]:
-    """The times, and beside each of them its key."""
-    if not isinstance(table, RestoresColumns):
-        rows = list(table.items())
-        times = np.fromiter(chain.from_iterable(of_key for _, of_key in rows), np.int64)
-        return times, [key for key, of_key in rows for _ in of_key]
-    parts: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
-    keys: list[Any] = []
-    values: Any
-    for of_rows, values in table.restored(RESTORED_ROWS):
-        times = values.flatten().to_numpy()
-        parts.append(times)
+class RestoredKeys:
+    """Times that come in columns, and beside each its key: one for each element of a list."""
+
+    def __init__(self) -> None:
+        self._times: list[Column] = [np.empty(0, np.int64)]
+        self.keys: list[Any] = []
+
+    @property
+    def times(self) -> Column:
+        return np.concatenate(self._times)
+
+    def add(self, keys: list[Any], lists: Any, times: Column) -> list[Any]:
+        """``times``: one for each element of the ``lists``. Gives the key of each."""
         # Most keys have one, and none has none.
-        sizes = [] if len(times) == len(of_rows) else values.value_lengths().to_pylist()
-        keys.extend(chain.from_iterable(map(repeat, of_rows, sizes)) if sizes else of_rows)
-    return np.concatenate(parts), keys
+        is_one_each = len(times) == len(keys)
+        of_times = (
+            keys if is_one_each else list(chain.from_iterable(map(repeat, keys, lists.value_lengths().to_pylist())))
+        )
+        # A copy: else all that was read with them would stay until the last ones are.
+        self._times.append(times.copy())
+        self.keys.extend(of_times)
+        return of_times

@@ -5,8 +5,8 @@ Windows merge when a record comes between them, so they belong to keys and not t
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from heapq import heapify, heappop, heappush
-from itertools import chain, islice, repeat
+from heapq import heappop, heappush
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from cutwater.flow.watermarks import MAX_WATERMARK, MIN_WATERMARK, Milliseconds
 from cutwater.operators.early_results import ChangedValues, EarlyResults
 from cutwater.operators.keyed_state import KeyedStateOperator, bare_keys_of, key_schema
 from cutwater.operators.operator import Collector, Json, OperatorContext
+from cutwater.operators.restored_timers import RestoredEntries, RestoredKeys
 from cutwater.operators.soonest import KeysAhead
 from cutwater.operators.stored_watermark import restored_due, restored_watermark, stored_watermark
 from cutwater.operators.told_before import ToldBefore
@@ -24,13 +25,12 @@ from cutwater.operators.window_calls import with_own_sides
 from cutwater.operators.window_content import KeyWindow, Told, WindowContent, tell
 from cutwater.operators.window_results import LATE, windowed
 from cutwater.state.key_index import KeyIndex
-from cutwater.state.tables import RestoresColumns, RowTable
-from cutwater.state.uncollected import uncollected
+from cutwater.state.restored_columns import table_seen
+from cutwater.state.tables import RowTable
 
 TABLE = "sessions"
 TELL, FORGET = 0, 1
 SESSIONS_A_STEP = 1024
-RESTORED_ROWS = 8192
 _ALL: Milliseconds = 0
 """Sessions are looked for by their keys: what changed is not told apart by when it ends."""
 
@@ -59,7 +59,8 @@ class SessionWindows(KeyedStateOperator):
         self._due_until: Milliseconds | None = None
         """While sessions are being told: time has come so far, and ``_reached`` follows."""
         self._agenda: list[tuple[Milliseconds, int, int, Any]] = []
-        """When a session of a key is to be told or forgotten: (time, TELL or FORGET, a number that breaks ties, key)."""
+        """When a session of a key is to be told or forgotten: (time, TELL or FORGET, a number that breaks ties, key). Of those that
+        were restored the first ones, if none of the others comes before them."""
         self._numbers = 0
         self._taken = MIN_WATERMARK
         """When what was taken from the agenda last was due."""
@@ -91,17 +92,33 @@ class SessionWindows(KeyedStateOperator):
         self._steps = ctx.steps
         self._open_store(ctx)
         session = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("content", self.content.stored_type)])
-        self._table: RowTable = self.store.rows(TABLE, self._key_schema, pa.list_(session))
         self._reached = restored_watermark(ctx)
         self._resumed = restored_due(ctx)
         self._told_before = ToldBefore(ctx, self._keys)
         self._early = EarlyResults(self._every, ChangedValues)
-        with uncollected():
-            for keys, ends in _restored(self._table):
-                self._early.note(_ALL, keys, ctx.now())
-                self._agenda.extend(map(self._entry, ends, keys))
-        heapify(self._agenda)
+        restored = RestoredKeys()
+
+        def see(keys: list[Any], values: Any) -> None:
+            """What was gathered is not looked at."""
+            of_ends = restored.add(keys, values, values.flatten().field("end").to_numpy())
+            self._early.note(_ALL, of_ends, ctx.now())
+
+        self._table: RowTable = table_seen(self.store, TABLE, self._key_schema, pa.list_(session), see)
+        self._restored = self._agenda_of(restored)
+        self._numbers = len(self._restored)
         self.content.open(ctx)
+
+    def _agenda_of(self, restored: RestoredKeys) -> RestoredEntries:
+        """As ``_entry`` does."""
+        last = restored.times - 1
+        told = last <= self._reached
+        when = last + np.where(told, self._lateness, 0)
+        return RestoredEntries([when, np.where(told, FORGET, TELL)], restored.keys)
+
+    def _next_entry(self) -> tuple[Milliseconds, int, int, Any] | None:
+        """What is to be done first."""
+        self._restored.fill(self._agenda)
+        return self._agenda[0] if self._agenda else None
 
     def _entry(self, end: Milliseconds, key: Any) -> tuple[Milliseconds, int, int, Any]:
         """What will have to be done about the session that ends there."""
@@ -193,7 +210,8 @@ class SessionWindows(KeyedStateOperator):
             yield from self._advance(self._resumed, out)
 
     def next_timer(self) -> Milliseconds | None:
-        ends = self._agenda[0][0] + 1 if self._time is None and self._agenda else None
+        first = self._next_entry() if self._time is None else None
+        ends = None if first is None else first[0] + 1
         return min((each for each in (ends, self._early.due) if each is not None), default=None)
 
     def on_processing_time(self, now: Milliseconds, out: Collector) -> Iterator[None]:
@@ -224,7 +242,7 @@ class SessionWindows(KeyedStateOperator):
             self._tell(chain.from_iterable(step), out)
             self.store.tend()
             done = self._taken
-            tied = bool(self._agenda) and self._agenda[0][0] == done
+            tied = (first := self._next_entry()) is not None and first[0] == done
             # Of those that end at the same time, the ones that were told are gone. If they stay, for late records, a snapshot
             # could not say which were.
             self.may_be_cut = not (tied and self._lateness)
@@ -241,7 +259,7 @@ class SessionWindows(KeyedStateOperator):
         ahead = KeysAhead(self.store, self._agenda, time)
         # Keys whose sessions end when the one that was taken last did: of sessions that became one, each has an entry.
         told: set[Any] = set()
-        while self._agenda and self._agenda[0][0] <= time:
+        while (first := self._next_entry()) is not None and first[0] <= time:
             ahead.before_next()
             before = self._taken
             self._taken, what, _, key = heappop(self._agenda)
@@ -282,16 +300,3 @@ class SessionWindows(KeyedStateOperator):
             self.content.close()
         finally:
             super().close()
-
-
-def _restored(table: RowTable) -> Iterator[tuple[list[Any], list[Milliseconds]]]:
-    """The ends of sessions, and beside each of them its key. What was gathered is not looked at."""
-    if not isinstance(table, RestoresColumns):
-        for key, sessions in table.items():
-            yield [key] * len(sessions), [KeyWindow(*each).end for each in sessions]
-        return
-    values: Any
-    for keys, values in table.restored(RESTORED_ROWS):
-        sizes = values.value_lengths().to_pylist()
-        ends = values.flatten().field("end").to_pylist()
-        yield list(chain.from_iterable(map(repeat, keys, sizes))), ends

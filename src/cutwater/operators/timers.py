@@ -7,17 +7,17 @@ from typing import Any
 import pyarrow as pa
 
 from cutwater.flow.watermarks import MAX_WATERMARK, Milliseconds
-from cutwater.operators.restored_timers import RestoredTimers, Timer
+from cutwater.operators.restored_timers import RestoredEntries, RestoredKeys, Timer
 from cutwater.operators.soonest import KeysAhead
 from cutwater.state.backend import KeyedStateStore
 from cutwater.state.parted_dict import SLOTS, PartedDict
+from cutwater.state.restored_columns import table_seen
 
 _STORED = pa.list_(pa.int64())
 
 MOST_IN_A_ROW = 1000
 FEW = 16
 """So many timers of a key are searched for one as fast as a dict is asked."""
-RESTORED_AT_ONCE = 1024
 
 
 class TimerQueue:
@@ -29,11 +29,16 @@ class TimerQueue:
     def __init__(self, store: KeyedStateStore, kind: str, keys: pa.Schema) -> None:
         """After what is restored was given to ``store``."""
         self._store = store
-        self._table = store.rows(self.table_name(kind), keys, _STORED)
+        restored = RestoredKeys()
+
+        def see(keys: list[Any], values: Any) -> None:
+            restored.add(keys, values, values.flatten().to_numpy())
+
+        self._table = table_seen(store, self.table_name(kind), keys, _STORED, see)
         self._followers: dict[tuple[Milliseconds, Any], int] = {}
         """While the last timers of all fire: how many in a row led to each one that was set meanwhile."""
         self._row = 0
-        self._restored = RestoredTimers(self._table)
+        self._restored = RestoredEntries([restored.times], restored.keys)
         self._heap: list[Timer] = []
         """All others, and of those that were restored the first ones, if none of the others comes before them."""
         self._set = len(self._restored)
@@ -68,9 +73,7 @@ class TimerQueue:
             self._followers[time, key] = self._row
 
     def earliest(self) -> Milliseconds | None:
-        if (first := self._restored.first) is not None and (not self._heap or first < self._heap[0]):
-            for timer in self._restored.next(RESTORED_AT_ONCE):
-                heappush(self._heap, timer)
+        self._restored.fill(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def due(self, now: Milliseconds) -> Iterator[tuple[Milliseconds, Any]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -75,6 +76,11 @@ class MemoryStore(TableStore[Table]):
         for side, word in enumerate(("left", "right")):
             self._add(MemoryJoinSide(join, side, f"{name}.{word}"))
         return join
+
+    def expect(self, keys: Sequence[Any]) -> None:
+        for table in self._tables.values():
+            if isinstance(table, MemoryRowTable):
+                table.expect(keys)
 
     def tend(self) -> None:
         for table in self._tables.values():

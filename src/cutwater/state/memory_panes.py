@@ -111,8 +111,8 @@ class MemoryPanes:
 
     def read_keys(self, panes: Iterable[int], keys: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         asked = list(panes)
-        present = [self._of[pane] for pane in asked if pane in self._of]
-        if 2 * keys.num_rows >= max((pane.keys for pane in present), default=0):
+        present = [kept for pane in asked if (kept := self._kept(pane)) is not None]
+        if 2 * keys.num_rows >= max((kept.keys for kept in present), default=0):
             yield from self.read(asked)
             return
         nothing = pa.RecordBatch.from_pylist([], self.partial_schema)
@@ -120,11 +120,11 @@ class MemoryPanes:
             wanted = KeyIndex(self._keys, some.num_rows)
             wanted.locate(some.columns, some.num_rows)
             merged = self._empty(expected_keys=some.num_rows)
-            for pane in present:
-                if pane.table is not None:
-                    self._add(merged, self._found(pane.table, some))
+            for kept in present:
+                if isinstance(kept, _LargePane):
+                    self._add(merged, self._found(kept.table, some))
                 else:
-                    for batch in pane.rows:
+                    for batch in kept.rows:
                         found = wanted.find(batch.columns[: len(self._keys)], batch.num_rows)
                         self._add(merged, batch.filter(pa.array(found >= 0)))
                 yield nothing

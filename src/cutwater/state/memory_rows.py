@@ -1,15 +1,15 @@
-"""The table of the Memory backend for row functions: Python values in layered dicts."""
+"""The table of the Memory backend for row functions: Python values in layered dicts, below them what was restored."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from cutwater.flow.batches import pieces
-from cutwater.rows import values_of
+from cutwater.flow.arrow import Array
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.parted_dict import Layer, parted_if_large, taken_out
+from cutwater.state.restored_rows import RestoredRows, RowNumber
 from cutwater.state.row_layers import GONE, MISSING, LayeredRows, RowForm, newest_items
 from cutwater.state.snapshots import Snapshots
 from cutwater.state.uncollected import uncollected
@@ -21,7 +21,12 @@ RESTORED_ROWS = 8192
 
 
 class MemoryRowTable(LayeredRows):
-    """Implements ``RowTable``. A freeze starts a new top layer; once no snapshot is read, layers are merged step by step."""
+    """Implements ``RowTable``, ``ReadsAhead`` and ``RestoresColumns``. A freeze starts a new top layer; once no snapshot is read,
+    layers are merged step by step.
+
+    The lowest layer may hold numbers of restored rows in place of values. Where one becomes a value, the layer has no more entries
+    than before, so that a snapshot may be read meanwhile.
+    """
 
     def __init__(
         self,
@@ -34,6 +39,8 @@ class MemoryRowTable(LayeredRows):
     ) -> None:
         super().__init__(uid, name, keys, value, max_parallelism, slot)
         self._snapshots = Snapshots()
+        self._restored: RestoredRows | None = None
+        """As long as some of them were not asked for. Until then the lowest layer stays below the top."""
 
     def get(self, key: Any) -> Any:
         value = self._top.get(key, MISSING)
@@ -44,35 +51,75 @@ class MemoryRowTable(LayeredRows):
                     break
             else:
                 return None
+            if type(value) is RowNumber:
+                [value] = self._asked_for({key: value})
         return None if value is GONE else value
 
+    def expect(self, keys: Sequence[Any]) -> None:
+        """Many values are made of columns sooner than one after the other."""
+        if self._restored is not None:
+            lowest = self._below[-1]
+            rows = {key: row for key in keys if type(row := lowest.get(key, None)) is RowNumber}
+            if rows:
+                self._asked_for(rows)
+
+    def _asked_for(self, rows: dict[Any, RowNumber]) -> list[Any]:
+        """The values of keys of the lowest layer, one at least, which are in it from here on."""
+        assert self._restored is not None
+        lowest, numbers = self._below[-1], list(rows.values())
+        values = self._restored.values(numbers) if len(numbers) > 1 else [self._restored.value(numbers[0])]
+        for key, value in zip(rows, values, strict=True):
+            lowest[key] = value
+        self._done_with(len(numbers))
+        return values
+
+    def _done_with(self, rows: int) -> None:
+        """So many fewer wait in the lowest layer."""
+        if rows and self._restored is not None:
+            self._restored.waiting -= rows
+            if not self._restored.waiting:
+                self._restored = None
+
     def delete(self, key: Any) -> None:
-        if self._below:
+        if self._is_below(key):
             self._top[key] = GONE
         else:
             self._top.pop(key, None)
 
+    def _is_below(self, key: Any) -> bool:
+        """Whether it may be. What was restored may stay there, and without checkpoints keys that come and go would be gathered."""
+        if self._restored is None:
+            return bool(self._below)
+        return any(key in layer for layer in self._below)
+
     def items(self) -> Iterator[tuple[Any, Any]]:
-        return newest_items((self._top, *self._below))
+        items = newest_items((self._top, *self._below))
+        return items if self._restored is None else self._restored.resolved(items)
 
     def freeze(self) -> FrozenTable:
         self._seal()
         epoch = self._snapshots.freeze()
-        return FrozenRows(self._form, self._below, self._snapshots, epoch)
+        return FrozenRows(self._form, self._below, self._restored, self._snapshots, epoch)
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Put rows back as a frozen table gave them."""
-        self._top = self._restored(self._top, batches)
+        """Put rows back as a frozen table gave them, before anything else is put."""
+        lowest = self._with_restored(self._below[-1] if self._below else {}, batches)
+        if lowest:
+            self._below = (*self._below[:-1], lowest)
 
-    def _restored(self, layer: Layer, batches: Iterable[pa.RecordBatch]) -> Layer:
+    def _with_restored(self, layer: Layer, batches: Iterable[pa.RecordBatch]) -> Layer:
         """The layer, or one in its place, with the rows in it."""
-        *names, value, _ = self.stored_schema.names
+        rows = self._restored or RestoredRows(self._form)
         with uncollected():
-            for piece in (piece for batch in batches for piece in pieces(batch, RESTORED_ROWS)):
-                keys = self._form.keys_of([piece.column(name) for name in names])
-                layer.update(zip(keys, values_of(piece.column(value)), strict=True))
+            for entries in rows.add(batches, RESTORED_ROWS):
+                layer.update(entries)
                 layer = parted_if_large(layer)
+        rows.waiting = len(layer)
+        self._restored = rows if layer else None
         return layer
+
+    def restored(self, most: int) -> Iterator[tuple[list[Any], Array]]:
+        return iter(()) if self._restored is None else self._restored.parts(most)
 
     def tend(self) -> None:
         """Merge layers into the base, oldest first: a part of one that is large, or several that are small."""
@@ -80,7 +127,7 @@ class MemoryRowTable(LayeredRows):
         if not self._below or self._snapshots.latest:
             return
         left = MERGE_STEP
-        while left > 0 and self._below:
+        while left > 0 and len(self._below) > (self._restored is not None):
             left -= self._merge_step()
 
     def _merge_step(self) -> int:
@@ -89,11 +136,7 @@ class MemoryRowTable(LayeredRows):
         above = self._below[-2] if len(self._below) > 1 else self._top
         # In proportion to its size, so that a loop that keeps writing to the top layer does not outrun the merge.
         step = min(len(above), MERGE_STEP + len(above) // 16, LONGEST_STEP)
-        for key, value in taken_out(above, step):
-            if value is GONE:
-                base.pop(key, None)
-            else:
-                base[key] = value
+        self._merge_into(base, taken_out(above, step))
         if above:
             self._below = (*self._below[:-1], base)
         elif above is self._top:
@@ -102,6 +145,17 @@ class MemoryRowTable(LayeredRows):
             self._below = (*self._below[:-2], base)
         return step
 
+    def _merge_into(self, base: Layer, entries: Iterable[tuple[Any, Any]]) -> None:
+        replaced = 0
+        for key, value in entries:
+            if self._restored is not None and type(base.get(key, None)) is RowNumber:
+                replaced += 1
+            if value is GONE:
+                base.pop(key, None)
+            else:
+                base[key] = value
+        self._done_with(replaced)
+
 
 @dataclass(frozen=True, slots=True)
 class FrozenRows:
@@ -109,6 +163,7 @@ class FrozenRows:
 
     form: RowForm
     layers: tuple[Layer, ...]
+    restored: RestoredRows | None
     snapshots: Snapshots
     epoch: int
 
@@ -121,7 +176,8 @@ class FrozenRows:
         return self.form.schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        return self.form.batches(newest_items(self.layers))
+        items = newest_items(self.layers)
+        return self.form.batches(items) if self.restored is None else self.restored.batches(items)
 
     def release(self) -> None:
         self.snapshots.release(self.epoch)

@@ -21,6 +21,7 @@ from cutwater.state.rocksdb_family import Entry, Family
 from cutwater.state.rocksdb_keys import key_columns, stored_keys
 from cutwater.state.rocksdb_layout import Content, Layout
 from cutwater.state.row_layers import GONE, MISSING, LayeredRows, RowForm, newest_items
+from cutwater.state.tables import See
 from cutwater.state.value_sizes import size_of
 
 Json = Any
@@ -86,6 +87,8 @@ class RocksDBRowTable(LayeredRows):
         """Whether nothing of what was expected was asked for, so far."""
         self._put_off: Sequence[Any] = ()
         """Keys of the batch that are not read before one of them is asked for."""
+        self.see: See | None = None
+        """Gets what is restored, as it comes by."""
 
     def get(self, key: Any) -> Any:
         for layer in (self._top, *self._below, self._recent):
@@ -175,7 +178,13 @@ class RocksDBRowTable(LayeredRows):
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Columns to columns: nothing becomes a Python value before it is asked for."""
-        ingest_rows(self._family, self.layout, batches, self._share.bytes // 2)
+        ingest_rows(self._family, self.layout, map(self._shown, batches), self._share.bytes // 2)
+
+    def _shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self.see is not None:
+            *names, value, _ = self.stored_schema.names
+            self.see(self._form.keys_of([batch.column(name) for name in names]), batch.column(value))
+        return batch
 
     def tend(self) -> None:
         """Write a part of what is to be written, in proportion to what came; more only if it would not fit into memory."""

@@ -32,7 +32,17 @@ from cutwater.state.rocksdb_runs import EARLY, LATE
 from cutwater.state.spilled_batches import SpilledBatches
 from cutwater.state.stored import Form, StoredFile, StoredState, StoredTable
 from cutwater.state.table_store import TableStore, never_declared
-from cutwater.state.tables import AggregateTable, BucketTable, Column, JoinSide, JoinTable, Merge, PaneTable, RowTable
+from cutwater.state.tables import (
+    AggregateTable,
+    BucketTable,
+    Column,
+    JoinSide,
+    JoinTable,
+    Merge,
+    PaneTable,
+    RowTable,
+    See,
+)
 
 Json = Any
 AppendedTable = RocksDBPanes | RocksDBBuckets | RocksDBJoinSide
@@ -68,6 +78,8 @@ class RocksDBStore(TableStore[Table]):
         self._families: dict[str, Family] = {}
         self._resumed: dict[str, list[Json]] = {}
         """What is told of states that are in the database, but were not declared yet: of each part that they were stored in."""
+        self._seen_by: dict[str, See] = {}
+        """Who sees what is restored into tables that were not declared yet."""
         self._lineage = uuid.uuid4().hex
         self._cuts = 0
 
@@ -84,8 +96,16 @@ class RocksDBStore(TableStore[Table]):
         table = RocksDBRowTable(
             self._uid, name, keys, value, self._max_parallelism, family, self._share, self._gate, slot
         )
+        table.see = self._seen_by.pop(name, None)
         self._add(table)
         return table
+
+    def show_restored(self, name: str, see: See) -> bool:
+        """What was taken over as files does not come by."""
+        if name in self._resumed:
+            return False
+        self._seen_by[name] = see
+        return True
 
     def panes(self, name: str, keys: pa.Schema, pane: str, columns: Sequence[tuple[Column, Merge]]) -> PaneTable:
         family = self._new_family(name)

@@ -135,13 +135,14 @@ class RowForm:
         yield len(values)
 
     def batch(self, keys: list[Any], values: list[Any]) -> pa.RecordBatch:
+        return self.batch_of(keys, self._array(values, self.schema.field(-2).type))
+
+    def batch_of(self, keys: list[Any], values: Array) -> pa.RecordBatch:
         types = [field.type for field in self.schema]
         columns = [keys] if len(types) == 3 else list(zip(*keys, strict=True))
         arrays = [self._array(list(column), kind) for column, kind in zip(columns, types[:-2], strict=True)]
         groups = key_groups(hash_arrays(arrays[: self.keys], len(keys)), self.max_parallelism)
-        return pa.RecordBatch.from_arrays(
-            [*arrays, self._array(values, types[-2]), pa.array(groups)], schema=self.schema
-        )
+        return pa.RecordBatch.from_arrays([*arrays, values, pa.array(groups)], schema=self.schema)
 
     def gone(self, keys: list[Any]) -> pa.RecordBatch:
         """Rows that say of these keys that they have no value any more (``state/changes.py``)."""

@@ -216,3 +216,16 @@ class RestoresKeys(Protocol):
 
     def restored_keys(self, most: int) -> Iterator[pa.RecordBatch]:
         """Called before anything is put, and read to its end: the columns of all keys, at most so many rows at a time."""
+
+
+See = Callable[[list[Any], Array], None]
+"""Gets keys, and the column of their values."""
+
+
+@runtime_checkable
+class ShowsRestored(Protocol):
+    """A ``KeyedStateStore`` that shows the rows of a ``RowTable`` on their way into it: to read them back takes longer."""
+
+    def show_restored(self, name: str, see: See) -> bool:
+        """Called when all that is restored was given, before the table is created: then all its rows go by ``see``, each once.
+        False: they do not, as they came in another way. Then the table has to be asked."""

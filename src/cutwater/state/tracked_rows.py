@@ -47,7 +47,7 @@ class TrackedRowTable(MemoryRowTable):
         """Nobody asks for what changed in them. Those that are not merged yet are not emptied before."""
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
-        self._base = self._restored(self._base, batches)
+        self._base = self._with_restored(self._base, batches)
         self._below = (*self._below[:-1], self._base)
 
     def delete(self, key: Any) -> None:
@@ -105,17 +105,12 @@ class TrackedRowTable(MemoryRowTable):
         self._base = parted_if_large(self._base)
         self._below = (*self._below[:-1], self._base)
         step = min(MERGE_STEP + len(above) // 16, LONGEST_STEP)
-        merged = 0
-        for key, value in islice(self._merging, step):
-            if value is GONE:
-                self._base.pop(key, None)
-            else:
-                self._base[key] = value
-            merged += 1
-        if merged < step:
+        entries = list(islice(self._merging, step))
+        self._merge_into(self._base, entries)
+        if len(entries) < step:
             self._below = (*self._below[:-2], self._base)
             self._merging = None
-        return merged
+        return len(entries)
 
     def _empty(self) -> int:
         """In bounded parts: to let go of a large layer at once would take long. How many entries went."""

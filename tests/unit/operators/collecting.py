@@ -11,7 +11,7 @@ from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.flow.watermarks import Milliseconds
 from cutwater.operators.operator import Operator, OperatorContext
 from cutwater.operators.steps import Steps
-from cutwater.state.backend import StateBackend
+from cutwater.state.backend import KeyedStateStore, StateBackend
 
 
 class Collected:
@@ -56,6 +56,19 @@ class NoDriver:
 
     def printed(self, lines: Sequence[str]) -> None:
         raise AssertionError("nothing is printed")
+
+
+class Opened:
+    """Implements ``StateBackend`` with a store that is there already."""
+
+    incremental = False
+    asynchronous = True
+
+    def __init__(self, store: KeyedStateStore) -> None:
+        self._store = store
+
+    def open(self, uid: str, key_groups: KeyGroupRange, max_parallelism: int) -> KeyedStateStore:
+        return self._store
 
 
 def opened(

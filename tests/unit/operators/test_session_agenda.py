@@ -3,18 +3,19 @@
 import pytest
 
 import cutwater as cw
+from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.operators.session_windows import SessionWindows
 from cutwater.rows import batch_of
-from tests.unit.operators.collecting import Collected, after, opened
+from tests.unit.operators.collecting import Collected, Opened, after, opened
 
 SCHEMA = "k long, ts long"
 KEYS = range(5)
 
 
-def sessions(lateness: str) -> tuple[SessionWindows, cw.Stream]:
+def sessions(lateness: str, backend: cw.StateBackend | None = None) -> tuple[SessionWindows, cw.Stream]:
     stream = cw.Environment(checkpointing=None).read(cw.from_rows([], SCHEMA), uid="in").with_timestamps("ts")
     windowed = stream.key_by("k").window(cw.session("1 min"), allowed_lateness=lateness).agg(n=cw.count())
-    operator = opened(windowed, cw.Memory())
+    operator = opened(windowed, backend or cw.Memory())
     assert isinstance(operator, SessionWindows)
     return operator, stream
 
@@ -43,3 +44,25 @@ def test_sessions_that_become_one_are_told_once(lateness: str, between: int) -> 
     for watermark in (65_000, 140_000, 200_000):
         after(operator.on_watermark(watermark, out))
     assert [(row[0], row[-1]) for row in out.rows()] == [(1, 4)]
+
+
+@pytest.mark.parametrize("backend", [cw.Memory(), cw.RocksDB()], ids=["memory", "rocksdb"])
+def test_restored_sessions_wait_in_columns_and_are_told_among_new_ones(backend: cw.StateBackend) -> None:
+    before, stream = sessions("0s", backend)
+    before.process(batch_of([(key, key % 7 * 1000) for key in range(3000)], stream.schema, "t"), 0, Collected())
+    store = backend.open("w", KeyGroupRange(0, 127), 128)
+    for table in before.store.freeze():
+        store.restore(table.name, list(table.batches()))
+    operator, stream = sessions("0s", Opened(store))
+    assert operator._agenda == []
+    out = Collected()
+    # One becomes longer, one is new.
+    operator.process(batch_of([(5, 30_000), (5000, 1500)], stream.schema, "t"), 0, out)
+    after(operator.on_watermark(62_000, out))
+    told = [(row[0], row[-1]) for row in out.taken()]
+    assert sorted(told) == sorted([(5000, 1), *((key, 1) for key in range(3000) if key % 7 <= 2)])
+    after(operator.on_watermark(1_000_000, out))
+    rest = {row[0]: row[-1] for row in out.taken()}
+    assert rest == {key: 2 if key == 5 else 1 for key in range(3000) if key % 7 > 2}
+    before.close()
+    operator.close()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutwater.flow.hashing import hash_arrays, key_groups
-from cutwater.state import memory_rows, parted_dict, tracked_rows
+from cutwater.state import memory_rows, parted_dict, restored_rows, tracked_rows
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.memory_rows import MERGE_STEP, MemoryRowTable
 from cutwater.state.parted_dict import PartedDict
@@ -33,6 +33,7 @@ steps = st.lists(
         st.tuples(st.just("append"), keys, st.integers(0, 99)),
         st.tuples(st.just("put"), keys, st.integers(0, 99)),
         st.tuples(st.just("delete"), keys, st.none()),
+        st.tuples(st.sampled_from(["get", "expect"]), keys, st.none()),
         st.tuples(st.sampled_from(["freeze", "release", "tend", "restore"]), st.none(), st.none()),
     ),
     max_size=60,
@@ -41,26 +42,30 @@ TABLES = [MemoryRowTable, TrackedRowTable]
 
 
 @pytest.mark.parametrize("kind", TABLES)
-@given(steps)
+@given(steps, st.booleans())
 def test_frozen_content_is_that_of_the_cut_whatever_is_written_later(
-    kind: type[MemoryRowTable], script: list[tuple[str, Any, Any]]
+    kind: type[MemoryRowTable], script: list[tuple[str, Any, Any]], looks: bool
 ) -> None:
-    _live(kind, script)
+    _live(kind, script, looks=looks)
 
 
 @pytest.mark.parametrize("kind", TABLES)
-@given(steps, st.integers(0, 4), st.integers(1, 3))
+@given(steps, st.booleans(), st.integers(0, 4), st.integers(1, 3))
 def test_frozen_content_is_that_of_the_cut_while_layers_are_parted_and_merged_in_steps(
-    kind: type[MemoryRowTable], script: list[tuple[str, Any, Any]], most: int, step: int
+    kind: type[MemoryRowTable], script: list[tuple[str, Any, Any]], looks: bool, most: int, step: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(restored_rows, "CHUNK_BYTES", 1)
+        patch.setattr(restored_rows, "FROZEN_BATCH_ROWS", step)
         patch.setattr(parted_dict, "MOST_IN_ONE", most)
         for module in (memory_rows, tracked_rows):
             patch.setattr(module, "MERGE_STEP", step)
-        _live(kind, script)
+        _live(kind, script, looks=looks)
 
 
-def _live(kind: type[MemoryRowTable], script: list[tuple[str, Any, Any]]) -> None:
+def _live(kind: type[MemoryRowTable], script: list[tuple[str, Any, Any]], *, looks: bool) -> None:
+    """Unless somebody ``looks`` at all of it after each step, most of what is restored stays in columns."""
+
     def opened() -> MemoryRowTable:
         return kind("uid", "seen", KEYS, pa.list_(pa.int64()), 128)
 
@@ -82,6 +87,10 @@ def _live(kind: type[MemoryRowTable], script: list[tuple[str, Any, Any]]) -> Non
             case "delete":
                 table.delete(key)
                 model.pop(key, None)
+            case "get":
+                assert table.get(key) == model.get(key)
+            case "expect":
+                table.expect([key, "a", key])
             case "freeze":
                 frozen.append((table.freeze(), {k: list(v) for k, v in model.items()}))
             case "release" if frozen:
@@ -93,11 +102,17 @@ def _live(kind: type[MemoryRowTable], script: list[tuple[str, Any, Any]]) -> Non
             case "restore":
                 cut = table.freeze()
                 table = opened()
-                table.restore(cut.batches())
-        assert {k: table.get(k) for k in "abcdef" if table.get(k) is not None} == model
-        assert dict(table.items()) == model
+                table.restore(batch.slice(at, 1) for batch in cut.batches() for at in range(batch.num_rows))
+        if looks:
+            _check(table, model)
+    _check(table, model)
     for old, at_cut in frozen:
         assert content(old) == at_cut
+
+
+def _check(table: MemoryRowTable, model: dict[str, list[int]]) -> None:
+    assert dict(table.items()) == model
+    assert {k: table.get(k) for k in "abcdef" if table.get(k) is not None} == model
 
 
 def test_a_step_is_bounded_however_large_the_layer_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,4 +236,79 @@ def test_a_restored_table_equals_the_stored_one_key_groups_included() -> None:
     restored = table_of(value, schema)
     restored.restore(stored)
     assert restored.get(("x", 1)) == (1, {"t": 1})
-    assert list(restored.freeze().batches()) == stored
+    assert pa.Table.from_batches(restored.freeze().batches()) == pa.Table.from_batches(stored)
+
+
+@pytest.fixture
+def stored() -> list[pa.RecordBatch]:
+    table = table_of(pa.list_(pa.string()))
+    for number in range(1000):
+        table.put(str(number), [str(number), "x"])
+    return list(table.freeze().batches())
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_restored_value_is_made_when_it_is_asked_for(
+    kind: type[MemoryRowTable], stored: list[pa.RecordBatch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    values_of = restored_rows.values_of
+    monkeypatch.setattr(restored_rows, "values_of", lambda column: made.append(len(column)) or values_of(column))
+    table = kind("uid", "seen", KEYS, pa.list_(pa.string()), 128)
+    table.restore(stored)
+    assert len(content(table.freeze())) == 1000
+    assert sum(len(keys) for keys, _ in table.restored(300)) == 1000
+    assert made == []
+    table.expect(["7", "none", "8", "7"])
+    assert made == [2], "those of a batch at once"
+    assert [table.get(key) for key in ("7", "8", "none", "9", "9")] == [
+        ["7", "x"],
+        ["8", "x"],
+        None,
+        ["9", "x"],
+        ["9", "x"],
+    ]
+    assert made == [2, 1]
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_snapshot_is_read_while_restored_values_are_asked_for(
+    kind: type[MemoryRowTable], stored: list[pa.RecordBatch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restored_rows, "FROZEN_BATCH_ROWS", 50)
+    table = kind("uid", "seen", KEYS, pa.list_(pa.string()), 128)
+    table.restore(stored)
+    frozen = table.freeze()
+    found: dict[Any, Any] = {}
+    for number, batch in enumerate(frozen.batches()):
+        found |= {row["user"]: row["seen"] for row in batch.to_pylist()}
+        table.expect([str(key) for key in range(number, 1000, 7)])
+        for key in range(number, 1000, 11):
+            table.own(str(key), list).append("later")
+    assert found == {str(number): [str(number), "x"] for number in range(1000)}
+
+
+def test_what_was_restored_goes_when_nobody_can_ask_for_it_any_more(stored: list[pa.RecordBatch]) -> None:
+    table = table_of(pa.list_(pa.string()))
+    table.restore(stored)
+    for number in range(0, 1000, 3):
+        table.delete(str(number))
+        table.put(str(number + 1), ["new"])
+        table.get(str(number + 2))
+    assert table._restored is not None
+    table.freeze().release()
+    for _ in range(3):
+        table.tend()
+    assert table._restored is None
+    assert table._below == ()
+    assert len(dict(table.items())) == 1000 - 334 + 1
+
+
+def test_keys_that_come_and_go_behind_a_restore_leave_nothing(stored: list[pa.RecordBatch]) -> None:
+    table = table_of(pa.list_(pa.string()))
+    table.restore(stored)
+    for number in range(5000):
+        table.put(f"new {number}", [])
+        table.delete(f"new {number}")
+        table.tend()
+    assert not table._top

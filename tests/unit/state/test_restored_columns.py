@@ -7,14 +7,15 @@ import pyarrow as pa
 import pytest
 
 from cutwater.flow.key_groups import KeyGroupRange
-from cutwater.operators import timers as timers_module
+from cutwater.operators import restored_timers
 from cutwater.operators.kept_windows import keys_by_slot
-from cutwater.operators.session_windows import _restored as restored_sessions
+from cutwater.operators.restored_timers import RestoredKeys
 from cutwater.operators.timers import TimerQueue
 from cutwater.state import handles
 from cutwater.state.backend import KeyedStateStore, StateBackend
 from cutwater.state.descriptors import BoundStates, ListState, MapState, ValueState, bind_states
 from cutwater.state.memory import Memory
+from cutwater.state.restored_columns import table_seen
 from cutwater.state.rocksdb import RocksDB
 from cutwater.state.rocksdb_rows import RocksDBRowTable
 from cutwater.state.tables import RestoresColumns
@@ -137,7 +138,7 @@ def test_restored_timers_fire_in_their_order(backend: StateBackend, monkeypatch:
     with monkeypatch.context() as patch:
         patch.setattr(RocksDBRowTable, "items", refuse)
         queue = TimerQueue(store, "event", KEYS)
-    monkeypatch.setattr(timers_module, "RESTORED_AT_ONCE", 7)
+    monkeypatch.setattr(restored_timers, "RESTORED_AT_ONCE", 7)
     for time, key in timers[::3]:
         queue.set(key, time)
     new = [(time, ("new", time)) for time in (-1, 0, 500, 500, 3000)]
@@ -186,14 +187,20 @@ def test_to_set_the_same_timer_again_reads_nothing(backend: StateBackend, monkey
 
 
 @BACKENDS
-def test_the_ends_of_restored_sessions_are_found(backend: StateBackend) -> None:
+def test_the_ends_of_restored_sessions_are_found(backend: StateBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     kind = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64()), ("content", pa.string())]))
     old = open_store(backend)
     table = old.rows("sessions", KEYS, kind)
     for number in range(KEPT):
         table.put(key_of(number), [(0, number, "a"), (number, 2 * number, None)][: 1 + number % 2])
-    table = open_store(backend, old).rows("sessions", KEYS, kind)
-    found = [pair for keys, ends in restored_sessions(table) for pair in zip(keys, ends, strict=True)]
+    restored = RestoredKeys()
+
+    def see(keys: list[Any], values: Any) -> None:
+        restored.add(keys, values, values.flatten().field("end").to_numpy())
+
+    monkeypatch.setattr(RocksDBRowTable, "restored", refuse)
+    table_seen(open_store(backend, old), "sessions", KEYS, kind, see)
+    found = list(zip(restored.keys, restored.times.tolist(), strict=True))
     ends = [(key_of(n), end) for n in range(KEPT) for end in (n, 2 * n)[: 1 + n % 2]]
     assert sorted(found) == sorted(ends)
 

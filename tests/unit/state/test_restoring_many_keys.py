@@ -5,7 +5,17 @@ from pathlib import Path
 import pytest
 
 import cutwater as cw
-from tests.restoring import Aggregates, ExpiringStates, Kept, RowStates, TimedStates, WindowContents, took
+from tests.restoring import (
+    Aggregates,
+    ExpiringMaps,
+    ExpiringStates,
+    Kept,
+    RowStates,
+    Sessions,
+    TimedStates,
+    WindowContents,
+    took,
+)
 
 
 @pytest.mark.parametrize(
@@ -18,7 +28,7 @@ def test_a_million_keys_are_there_again(tmp_path: Path, backend: cw.StateBackend
 
 
 @pytest.mark.parametrize("backend", [cw.Memory(), cw.RocksDB(incremental=True)], ids=["memory", "RocksDB"])
-@pytest.mark.parametrize("kind", [ExpiringStates, TimedStates, WindowContents])
+@pytest.mark.parametrize("kind", [ExpiringStates, ExpiringMaps, TimedStates, Sessions, WindowContents])
 def test_keys_that_wait_for_their_time_are_there_again(
     tmp_path: Path, backend: cw.StateBackend, kind: type[Kept]
 ) -> None:
