@@ -51,11 +51,14 @@ class MemoryJoinSide(BucketChanges):
         return self._join.moment(self._side)
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
+        restored: set[int] = set()
         for batch in batches:
             rows = batch.select(self._schema.names).cast(self._schema)
             for bucket, part in by_number(rows, batch.column(self._join.bucket).to_numpy()):
-                self._join.add(self._side, bucket, part)
+                self._join.put_back(self._side, bucket, part)
                 self._note_restored(bucket, self._join.of[bucket].rows[self._side])
+                restored.add(bucket)
+        self._join.index(restored)
 
 
 class MemoryJoin:
@@ -85,6 +88,20 @@ class MemoryJoin:
         self._index_bytes -= found.index_bytes
         found.add(side, rows)
         self._index_bytes += found.index_bytes
+
+    def put_back(self, side: int, bucket: int, rows: pa.RecordBatch) -> None:
+        """They are found when ``index`` was called."""
+        if bucket not in self.of:
+            self.of[bucket] = _Bucket(self.sides)
+        self.of[bucket].rows[side].append(rows)
+
+    def index(self, buckets: Iterable[int]) -> None:
+        """All at once: an index that grows batch by batch takes longer."""
+        for bucket in buckets:
+            found = self.of[bucket]
+            self._index_bytes -= found.index_bytes
+            found.index()
+            self._index_bytes += found.index_bytes
 
     def matches(self, side: int, bucket: int, rows: pa.RecordBatch) -> tuple[Times, pa.RecordBatch]:
         found = self.of.get(bucket)
@@ -124,6 +141,15 @@ class _Bucket:
         self.rows[side].append(rows)
         if self._index is not None:
             self._index.add(side, rows)
+        else:
+            self.index()
+
+    def index(self) -> None:
+        """The rows that are not in it, if there are enough of them for one."""
+        if self._index is not None:
+            for side, held in enumerate(self.rows):
+                if (known := self._index.rows(side)) < len(held):
+                    self._index.add(side, held.joined(self._sides[side].keys).slice(known))
         elif sum(map(len, self.rows)) > PROMOTED_ROWS:
             self._index = self._indexed(0, 1)
 
@@ -137,7 +163,7 @@ class _Bucket:
         return asked, others.take(found)
 
     def _indexed(self, *sides: int) -> "_RowsByKey":
-        index = _RowsByKey(self._sides)
+        index = _RowsByKey(self._sides, sum(len(self.rows[side]) for side in sides))
         for side in sides:
             if len(self.rows[side]):
                 index.add(side, self.rows[side].joined(self._sides[side].keys))
@@ -147,14 +173,17 @@ class _Bucket:
 class _RowsByKey:
     """The numbers of rows of both sides, which share the index: a key that is asked for is one that is added too."""
 
-    def __init__(self, sides: Sequence[JoinSide]) -> None:
+    def __init__(self, sides: Sequence[JoinSide], expected: int) -> None:
         self._keys = tuple(list(side.keys) for side in sides)
-        self._index = KeyIndex(pa.schema([sides[0].schema.field(name) for name in sides[0].keys]))
+        self._index = KeyIndex(pa.schema([sides[0].schema.field(name) for name in sides[0].keys]), expected)
         self._chains = tuple(_Chains() for _ in sides)
 
     @property
     def nbytes(self) -> int:
         return self._index.nbytes + sum(chains.nbytes for chains in self._chains)
+
+    def rows(self, side: int) -> int:
+        return self._chains[side].rows
 
     def add(self, side: int, rows: pa.RecordBatch) -> None:
         self._chains[side].add(self._ids(side, rows), len(self._index))
@@ -171,7 +200,7 @@ class _Chains:
     """The rows of one side that each key has."""
 
     def __init__(self) -> None:
-        self._rows = 0
+        self.rows = 0
         self._newest = np.full(FIRST_KEYS, -1, np.int64)
         self._before = np.empty(FIRST_KEYS, np.int64)
 
@@ -181,10 +210,10 @@ class _Chains:
 
     def add(self, ids: npt.NDArray[np.int32], keys: int) -> None:
         """The keys of the rows that came next, of so many ``keys`` that there are."""
-        first = self._rows
-        self._rows += len(ids)
+        first = self.rows
+        self.rows += len(ids)
         self._make_room(keys)
-        self._before = _grown(self._before, self._rows)
+        self._before = _grown(self._before, self.rows)
         chain_kernels.append(ids, first, self._newest, self._before)
 
     def matches(self, ids: npt.NDArray[np.int32], keys: int) -> tuple[Times, Times]:

@@ -107,23 +107,23 @@ class ForgetsWhatCameEarly(MemoryStore):
 
 
 class OverwritesInPlace(MemoryStore):
-    def rows(self, *arguments: Any) -> Any:
+    def rows(self, name: str, keys: Any, value: Any, slot: str | None = None) -> Any:
         class Table(MemoryRowTable):
             def own(self, key: Any, copy: Callable[[Any], Any]) -> Any:
                 return self.get(key)
 
-        table = Table(self._uid, *arguments, self._max_parallelism)
+        table = Table(self._uid, name, keys, value, self._max_parallelism, slot)
         self._add(table)
         return table
 
 
 class TellsNoNull(MemoryStore):
-    def rows(self, *arguments: Any) -> Any:
+    def rows(self, name: str, keys: Any, value: Any, slot: str | None = None) -> Any:
         class Table(MemoryRowTable):
             def put(self, key: Any, value: Any) -> None:
                 super().put("" if key is None else key, value)
 
-        table = Table(self._uid, *arguments, self._max_parallelism)
+        table = Table(self._uid, name, keys, value, self._max_parallelism, slot)
         self._add(table)
         return table
 
