@@ -59,7 +59,7 @@ class AppendedRows:
             chunks[-1] = detached(batch)
 
     def joined(self, columns: Sequence[str]) -> pa.RecordBatch:
-        """These columns of all rows, of which there are some and few."""
+        """These columns of all rows, of which there are some."""
         return joined([chunk.select(list(columns)) for chunk in self.chunks])
 
     def take(self, rows: Times) -> pa.RecordBatch:

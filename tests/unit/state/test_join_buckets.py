@@ -134,7 +134,7 @@ def test_keys_of_the_same_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -
 
 def test_few_rows_are_asked_for_without_making_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
-    monkeypatch.setattr(memory_join, "KeyIndex", lambda keys: made.append(keys) or KeyIndex(keys))
+    monkeypatch.setattr(memory_join, "KeyIndex", lambda *of: made.append(of) or KeyIndex(*of))
     join = MemoryJoin(NAMES, "bucket", 128)
     for key in range(PROMOTED_ROWS):
         row = rows_of(NAMES[key % 2], [key], [key])
@@ -143,6 +143,23 @@ def test_few_rows_are_asked_for_without_making_an_index(monkeypatch: pytest.Monk
     assert made == []
     join.add(0, 0, rows_of(NAMES[0], [0], [0]))
     assert len(made) == 1
+
+
+def test_restored_rows_come_into_an_index_that_need_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = 20_000
+    old = cw.Memory().open("j", KeyGroupRange(0, 127), 128)
+    join = old.join("j", *NAMES, "bucket")
+    for start in range(0, many, 1000):
+        numbers = range(start, start + 1000)
+        join.add(0, 0, rows_of(NAMES[0], list(numbers), list(numbers)))
+    monkeypatch.setattr(KeyIndex, "_grow", lambda self, part: pytest.fail("an index grew"))
+    store = cw.Memory().open("j", KeyGroupRange(0, 127), 128)
+    again = store.join("j", *NAMES, "bucket")
+    for table in old.freeze():
+        store.restore(table.name, table.batches())
+    asked, found = again.matches(1, 0, rows_of(NAMES[1], [5, many - 1, many], [0, 0, 0]))
+    assert asked.tolist() == [0, 1]
+    assert found.num_rows == 2
 
 
 def test_a_bucket_of_few_rows_takes_few_bytes() -> None:
