@@ -15,13 +15,10 @@ from cutwater.operators.late_records import in_time
 from cutwater.operators.operator import Collector, Json, OperatorContext
 from cutwater.operators.stored_watermark import restored_due, restored_watermark, stored_watermark
 from cutwater.operators.told_before import ToldBefore
-from cutwater.operators.window_ends import WindowEnds
+from cutwater.operators.window_ends import AT_ONCE, WindowEnds
 from cutwater.operators.window_panes import is_over
 from cutwater.operators.window_results import LATE
 from cutwater.windows import Windows
-
-AT_ONCE: Milliseconds = 0
-"""When it is due by any clock."""
 
 
 class GridWindows(KeyedStateOperator, Generic[C]):

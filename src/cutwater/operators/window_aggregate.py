@@ -19,7 +19,7 @@ from cutwater.operators.late_records import in_time
 from cutwater.operators.operator import Collector, Json, OperatorContext
 from cutwater.operators.stored_watermark import restored_due, restored_watermark, stored_watermark
 from cutwater.operators.told_before import ToldBefore
-from cutwater.operators.window_ends import WindowEnds
+from cutwater.operators.window_ends import AT_ONCE, WindowEnds
 from cutwater.operators.window_panes import PANE, is_over, with_pane
 from cutwater.operators.window_results import LATE, WINDOW_START, of_window, windowed
 from cutwater.state.encoded_keys import plain
@@ -173,6 +173,8 @@ class EventTimeWindows(WindowAggregate):
     ) -> None:
         super().__init__(keys, results, WindowEnds(windows, lateness), early)
         self._time = time
+        self._again: dict[Milliseconds, ChangedKeys] = {}
+        """Windows that late rows changed, and the keys of those. Not in snapshots: it is told before the next one."""
 
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
         partial, raw = inputs
@@ -186,15 +188,12 @@ class EventTimeWindows(WindowAggregate):
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
         batch = self._in_time(batch, out) if port == RAW else self._without_late(batch)
-        again: dict[Milliseconds, ChangedKeys] = {}
         for pane, part in by_number(batch.drop_columns([PANE]), batch.column(PANE).to_numpy()):
             self._table.merge(pane, part)
             for end in self._ends.expect(pane):
-                again.setdefault(end, self._nothing_changed()).add(self._keys_of(part))
+                self._again.setdefault(end, self._nothing_changed()).add(self._keys_of(part))
             self._note_early(pane, part)
-        for end in sorted(again):
-            for _ in self._tell(end, out, again[end]):
-                pass
+        self.may_be_cut = not self._again
 
     def _in_time(self, batch: pa.RecordBatch, out: Collector) -> pa.RecordBatch:
         """The records that are not late, as partial rows."""
@@ -211,6 +210,7 @@ class EventTimeWindows(WindowAggregate):
         return is_over(self._windows, self._ends.lateness, panes, reached)
 
     def on_watermark(self, watermark: Milliseconds, out: Collector) -> Iterator[None]:
+        yield from self._tell_again(out)
         yield from self._tell_until(watermark, out)
         out.advance(watermark)
 
@@ -219,10 +219,18 @@ class EventTimeWindows(WindowAggregate):
             yield from self._tell_until(self._resumed, out)
 
     def next_timer(self) -> Milliseconds | None:
-        return self._early.due
+        return AT_ONCE if self._again else self._early.due
 
     def on_processing_time(self, now: Milliseconds, out: Collector) -> Iterator[None]:
+        yield from self._tell_again(out)
         yield from self._tell_early(now, out)
+
+    def _tell_again(self, out: Collector) -> Iterator[None]:
+        """In steps, behind the batch that changed them: one record may be in very many windows, and each has many pieces."""
+        while self._again:
+            end = min(self._again)
+            yield from self._tell(end, out, self._again.pop(end))
+        self.may_be_cut = True
 
 
 class ProcessingTimeWindows(WindowAggregate):

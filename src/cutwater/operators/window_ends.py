@@ -11,6 +11,9 @@ import numpy as np
 from cutwater.flow.watermarks import MIN_WATERMARK, Milliseconds
 from cutwater.windows import Windows
 
+AT_ONCE: Milliseconds = 0
+"""When that is due by any clock which late rows let be told again."""
+
 
 class WindowEnds:
     def __init__(self, windows: Windows, lateness: Milliseconds = 0) -> None:

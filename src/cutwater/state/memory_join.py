@@ -146,12 +146,11 @@ class _Bucket:
 
     def index(self) -> None:
         """The rows that are not in it, if there are enough of them for one."""
+        if self._index is None and sum(map(len, self.rows)) > PROMOTED_ROWS:
+            self._index = _RowsByKey(self._sides, sum(map(len, self.rows)))
         if self._index is not None:
-            for side, held in enumerate(self.rows):
-                if (known := self._index.rows(side)) < len(held):
-                    self._index.add(side, held.joined(self._sides[side].keys).slice(known))
-        elif sum(map(len, self.rows)) > PROMOTED_ROWS:
-            self._index = self._indexed(0, 1)
+            for side in range(len(self._sides)):
+                self._add_to(self._index, side)
 
     def matches(self, side: int, rows: pa.RecordBatch) -> tuple[Times, pa.RecordBatch]:
         others = self.rows[1 - side]
@@ -162,12 +161,18 @@ class _Bucket:
         asked, found = pairs or (self._index or self._indexed(1 - side)).matches(side, rows)
         return asked, others.take(found)
 
-    def _indexed(self, *sides: int) -> "_RowsByKey":
-        index = _RowsByKey(self._sides, sum(len(self.rows[side]) for side in sides))
-        for side in sides:
-            if len(self.rows[side]):
-                index.add(side, self.rows[side].joined(self._sides[side].keys))
+    def _indexed(self, side: int) -> "_RowsByKey":
+        index = _RowsByKey(self._sides, len(self.rows[side]))
+        self._add_to(index, side)
         return index
+
+    def _add_to(self, index: "_RowsByKey", side: int) -> None:
+        """The rows that are not in it. One chunk after the other: texts of all of them may be too many for one column."""
+        known = index.rows(side)
+        for chunk in self.rows[side].chunks:
+            if known < chunk.num_rows:
+                index.add(side, chunk.slice(known))
+            known = max(known - chunk.num_rows, 0)
 
 
 class _RowsByKey:

@@ -27,6 +27,7 @@ from cutwater.state.rocksdb_keys import (
 from cutwater.state.rocksdb_layout import READ_ROWS, Content, Layout
 from cutwater.state.rocksdb_parts import STEP_ROWS, Part, Parts
 from cutwater.state.tables import Column, Merge
+from cutwater.state.wanted_keys import WantedKeys
 
 MERGED_ROWS = 65_536
 """So many rows of a window are merged at once: groups of keys are taken together up to it."""
@@ -115,12 +116,13 @@ class RocksDBPanes(TableInParts):
             return
         nothing = pa.RecordBatch.from_pylist([], self._partial)
         for some in pieces(keys, KEYS_A_STEP):
-            merging = MemoryPanes(*self._of)
+            wanted, merging = WantedKeys(some), MemoryPanes(*self._of)
             for pane in asked:
-                # What is stored came first.
-                recent = (batch for memory in self.parts.memories() for batch in memory.read_keys([pane], some))
-                for batch in chain(self._stored_rows_of(pane, some), recent):
+                for batch in self._stored_rows_of(pane, some):
                     merging.merge(0, batch)
+                # What is in memory came later. Others may be read with them, of which all that is stored is not.
+                for batch in (batch for memory in self.parts.memories() for batch in memory.read_keys([pane], some)):
+                    merging.merge(0, wanted.among(batch))
                 yield nothing
             yield from merging.read([0])
 

@@ -50,11 +50,9 @@ class TrackedRowTable(MemoryRowTable):
         self._base = self._with_restored(self._base, batches)
         self._below = (*self._below[:-1], self._base)
 
-    def delete(self, key: Any) -> None:
-        if self._base or len(self._below) > 1:
-            self._top[key] = GONE
-        else:
-            self._top.pop(key, None)
+    def _is_below(self, key: Any) -> bool:
+        """Looked for in any case: what was put and deleted between two checkpoints is none of what changed."""
+        return any(key in layer for layer in self._below)
 
     def restored_mark(self) -> Seal:
         return RESTORED
