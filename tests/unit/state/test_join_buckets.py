@@ -11,6 +11,7 @@ import pytest
 import cutwater as cw
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state import compared_keys, memory_join
+from cutwater.state.appended_rows import AppendedRows
 from cutwater.state.backend import KeyedStateStore, StateBackend
 from cutwater.state.cache_share import CacheShare
 from cutwater.state.key_index import KeyIndex
@@ -153,6 +154,7 @@ def test_restored_rows_come_into_an_index_that_need_not_grow(monkeypatch: pytest
         numbers = range(start, start + 1000)
         join.add(0, 0, rows_of(NAMES[0], list(numbers), list(numbers)))
     monkeypatch.setattr(KeyIndex, "_grow", lambda self, part: pytest.fail("an index grew"))
+    monkeypatch.setattr(AppendedRows, "joined", lambda self, columns: pytest.fail("all keys in one column"))
     store = cw.Memory().open("j", KeyGroupRange(0, 127), 128)
     again = store.join("j", *NAMES, "bucket")
     for table in old.freeze():

@@ -103,19 +103,19 @@ def test_rows_are_merged_in_steps_and_stay_known_as_changed(most: int, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("gone", "put"), [(3, 0), (3, 5), (20, 5)], ids=["nothing behind", "live rows behind", "more deletes behind"]
+    ("gone", "put"), [(3, 0), (3, 5), (8, 5)], ids=["nothing behind", "live rows behind", "more deletes"]
 )
 def test_a_base_that_runs_empty_while_a_layer_is_merged_into_it_takes_the_rest_of_that_layer(
     gone: int, put: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracked_rows, "MERGE_STEP", 3)
+    monkeypatch.setattr(tracked_rows, "MERGE_STEP", gone)
     job = Job(opened())
     table = job.store.rows("n", KEYS, pa.int64())
-    table.put(0, 0)
+    for key in range(gone):
+        table.put(key, 0)
     job.checkpoint()
     job.store.tend()
     for key in range(gone):
-        table.put(key, 0)
         table.delete(key)
     model = dict.fromkeys(range(100, 100 + put), 0)
     for key in model:
@@ -133,6 +133,23 @@ def test_a_base_that_runs_empty_while_a_layer_is_merged_into_it_takes_the_rest_o
         assert dict(table.items()) == model
     assert len(table._below) == 1
     assert job.rows(stored) == model
+
+
+def test_what_came_and_went_between_two_checkpoints_is_in_none() -> None:
+    """As windows do, of which a row is kept for each key."""
+    job = Job(opened())
+    table = job.store.rows("n", KEYS, pa.int64())
+    for key in range(100):
+        table.put(key, 0)
+    job.checkpoint()
+    for key in range(1000, 2000):
+        table.put(key, 0)
+        table.delete(key)
+    table.delete(5)
+    assert len(table._top) == 1
+    second = job.checkpoint()
+    assert second.rows - 100 == 1
+    assert job.rows(second) == {key: 0 for key in range(100) if key != 5}
 
 
 def test_what_many_rows_were_is_let_go_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
