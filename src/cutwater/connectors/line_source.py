@@ -46,6 +46,8 @@ class LineFormat(ABC):
 class LineFiles(Source):
     """Splits are byte ranges of files; each holds the lines that begin in it."""
 
+    splits_end = True
+
     def __init__(
         self, name: str, path: str | os.PathLike[str], form: LineFormat, *, watch: bool, on_error: str
     ) -> None:

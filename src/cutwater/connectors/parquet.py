@@ -39,6 +39,8 @@ def parquet_files(
 
 
 class ParquetFiles(Source):
+    splits_end = True
+
     def __init__(self, files: InputFiles, schema: pa.Schema, on_error: OnError = OnError.FAIL) -> None:
         self.files, self.schema, self.on_error = files, schema, on_error
         self.bounded = not files.watch

@@ -94,6 +94,11 @@ class Source(ABC):
 
     A class that overrides ``discover`` is not bounded unless it says so itself.
     """
+    splits_end: bool | None = None
+    """Whether every split ends though there may be more for ever, as with files of a watched folder. None: as ``bounded`` says.
+
+    Of splits that end a subtask reads some at a time, and the next when one of them has. Others are all read from the start.
+    """
     side_schemas: "dict[str, Any]" = {}  # noqa: RUF012 (a class-level default, never mutated)
     """Schemas of side outputs that readers produce, e.g. ``malformed``."""
 

@@ -1,6 +1,7 @@
 """The splits that one source subtask reads, and where it stands in each."""
 
 import json
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -69,6 +70,8 @@ class SourceInput:
         self._known: set[str] = set()
         self._waiting: deque[_Split] = deque()
         """Not yet opened: thousands of files do not mean thousands of open readers."""
+        splits_end = source.bounded if source.splits_end is None else source.splits_end
+        self._most_open = MOST_OPEN_SPLITS if splits_end else sys.maxsize
         self._live: list[_Split] = []
         self._untold: list[_Split] = []
         """Ended, and the reader waits to hear of the checkpoint that covers the end."""
@@ -110,7 +113,7 @@ class SourceInput:
 
         The next call goes on behind the split that gave it: one that always has records keeps no other from being asked.
         """
-        while self._waiting and len(self._live) < MOST_OPEN_SPLITS:
+        while self._waiting and len(self._live) < self._most_open:
             self._live.append(self._waiting.popleft())
             self.turnover += 1
         live = tuple(self._live)

@@ -9,7 +9,7 @@ import pytest
 import cutwater as cw
 from cutwater.connectors.source import END, EndOfSplit, SourceContext
 from cutwater.flow.ids import CheckpointId
-from cutwater.subtask.source_input import SourceInput
+from cutwater.subtask.source_input import MOST_OPEN_SPLITS, SourceInput
 
 PATIENCE = timedelta(milliseconds=10)
 CONTEXT = SourceContext("job", "numbers", 0, 1, 1)
@@ -103,6 +103,28 @@ def test_a_split_that_gave_or_ended_was_not_asked_in_vain() -> None:
     source_input = SourceInput(NowAndThen(), CONTEXT, fresh(10, 1))
     assert len(values(source_input)) == 10
     assert source_input.in_vain == ["1"], "the other one has ended"
+
+
+class Endless(NowAndThen):
+    bounded = False
+
+
+def test_all_splits_that_do_not_end_are_read_however_many_there_are() -> None:
+    """One that waited for another to end would wait for ever."""
+    source = Endless()
+    source_input = SourceInput(source, CONTEXT, fresh(*range(10), *range(12, 42)))
+    assert {value // 100 for value in values(source_input, 60)} == set(range(12, 42))
+    assert source_input.open_splits() == tuple(map(str, (*range(10), *range(12, 42))))
+
+
+class Watched(Endless):
+    splits_end = True
+
+
+def test_of_splits_that_end_only_some_are_open() -> None:
+    source_input = SourceInput(Watched(), CONTEXT, fresh(*range(12, 42)))
+    values(source_input, 1)
+    assert len(source_input.open_splits()) == MOST_OPEN_SPLITS
 
 
 def test_positions_mean_what_was_returned_and_a_restart_goes_on_behind_them() -> None:
