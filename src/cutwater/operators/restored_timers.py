@@ -25,6 +25,7 @@ class RestoredEntries:
     def __init__(self, columns: Sequence[Column], keys: Sequence[Any]) -> None:
         """``columns``: by the first one, then by the next. Of those that are alike in all, the first stays first."""
         self._order = np.lexsort(columns[::-1])
+        self._count = len(self._order)
         self._columns = [column[self._order] for column in columns]
         self._keys = keys
         self._given = 0
@@ -33,7 +34,7 @@ class RestoredEntries:
 
     def __len__(self) -> int:
         """With those that were given."""
-        return len(self._order)
+        return self._count
 
     def fill(self, heap: list[Any]) -> None:
         """Before somebody looks for the first one of the heap: the next ones go there, if none that is in it comes before them."""
@@ -45,6 +46,8 @@ class RestoredEntries:
             keys = map(self._keys.__getitem__, self._order[part].tolist())
             for entry in zip(*columns, range(part.start, self._given), keys, strict=True):
                 heappush(heap, entry)
+            if self._first is None:
+                self._order, self._columns, self._keys = self._order[:0].copy(), [], ()
 
     def _next(self) -> tuple[int, ...] | None:
         given = self._given

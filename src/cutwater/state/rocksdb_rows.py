@@ -179,6 +179,7 @@ class RocksDBRowTable(LayeredRows):
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Columns to columns: nothing becomes a Python value before it is asked for."""
         ingest_rows(self._family, self.layout, map(self._shown, batches), self._share.bytes // 2)
+        self.see = None
 
     def _shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self.see is not None:
