@@ -12,6 +12,7 @@ from cutwater.flow.partitioning import by_number
 from cutwater.state.appended_rows import no_rows
 from cutwater.state.cache_share import CacheShare
 from cutwater.state.memory_join import MemoryJoin, MemoryJoinSide
+from cutwater.state.rocksdb_bulk import NumberedRows, come_far_apart, ingest_numbered
 from cutwater.state.rocksdb_cut import Gate
 from cutwater.state.rocksdb_family import Family
 from cutwater.state.rocksdb_frozen import TableInParts
@@ -29,6 +30,7 @@ class RocksDBJoin:
         gate: Gate, families: Sequence[Family],
     ) -> None:  # fmt: skip
         of = (tuple(sides), bucket, max_parallelism)
+        self.share = share
         self.parts = Parts(
             share, gate, families, lambda: MemoryJoin(*of), self._write, MemoryJoin.drop,
             lambda memory: memory.bytes_beside_rows,
@@ -131,7 +133,25 @@ class RocksDBJoinSide(TableInParts):
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         bucket_column = self.parts.recent.bucket
+        apart, batches = come_far_apart(batches, bucket_column)
+        if apart:
+            self._ingest(batches)
+            return
         for batch in batches:
             rows = batch.select(self._schema.names).cast(self._schema)
             for bucket, part in by_number(rows, batch.column(bucket_column).to_numpy()):
                 self._join.add(self._side, bucket, part)
+
+    def _ingest(self, batches: Iterable[pa.RecordBatch]) -> None:
+        part = self.parts.restored_part()
+
+        def numbered_rows(rows: pa.RecordBatch) -> NumberedRows:
+            *_, of_buckets, groups = rows.columns
+            in_groups, buckets = groups.to_numpy(), of_buckets.to_numpy()
+            part.note_each(self._side, buckets, in_groups)
+            keys = rows.select(list(self.key_columns)).columns
+            values = rows.select(self._schema.names)
+            return NumberedRows(keys, in_groups, buckets, part.take_numbers(rows.num_rows), values)
+
+        ingest_numbered(self._family, self.layout, batches, numbered_rows, self._join.share.bytes // 2)
+        self.parts.know_restored(part)

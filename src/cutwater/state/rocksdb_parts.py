@@ -71,6 +71,13 @@ class Part(Generic[M]):
     def note(self, family: int, namespace: int, groups: "np.typing.NDArray[np.int32]") -> None:
         self.written[family].setdefault(namespace, set()).update(np.unique(groups).tolist())
 
+    def note_each(
+        self, family: int, namespaces: "np.typing.NDArray[np.int64]", groups: "np.typing.NDArray[np.int32]"
+    ) -> None:
+        """The same of rows of many."""
+        for namespace, group in set(zip(namespaces.tolist(), groups.tolist(), strict=True)):
+            self.written[family].setdefault(namespace, set()).add(group)
+
     def step(self) -> float:
         """How many bytes of its size are done with."""
         if self._error is not None:
@@ -232,6 +239,18 @@ class Parts(Generic[M]):
         """Go on with what is in RocksDB."""
         self.written[family].update(self._families[family].namespaces())
         self.next = max(self.next, following)
+
+    def restored_part(self) -> Part[M]:
+        """One that is written to RocksDB by itself, before anything is added."""
+        part = Part(self.next, self._begin(), 0, 0, len(self._families))
+        self.next += 1
+        return part
+
+    def know_restored(self, part: Part[M]) -> None:
+        """What it brought can be read from now on."""
+        for known, written in zip(self.written, part.written, strict=True):
+            for namespace, groups in written.items():
+                known.setdefault(namespace, set()).update(groups)
 
     def _put_aside(self) -> None:
         part = Part(self.next, self.recent, self._recent_size, self._recent_rows, len(self._families))

@@ -1,0 +1,93 @@
+"""Panes and buckets of few rows each are restored on RocksDB as its rows, without being gathered in memory one by one."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import cutwater as cw
+from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.state import rocksdb_bulk
+from cutwater.state.backend import KeyedStateStore
+from cutwater.state.memory_join import MemoryJoin
+from cutwater.state.memory_panes import MemoryPanes
+from cutwater.state.tables import Column, JoinSide, Merge
+
+KEYS = pa.schema([("k", pa.string())])
+COLUMNS = [
+    (Column("sum", pa.int64(), nullable=False), Merge.ADD),
+    (Column("first", pa.int64()), Merge.FIRST),
+    (Column("last", pa.int64()), Merge.LAST),
+]
+PARTIAL = pa.schema([*KEYS, *(column.field for column, _ in COLUMNS)])
+SIDE = JoinSide(pa.schema([("k", pa.string()), ("n", pa.int64())]), ("k",))
+BUCKETS = range(40)
+
+
+def opened(tmp_path: Path, name: str) -> KeyedStateStore:
+    (tmp_path / name).mkdir()
+    backend = cw.RocksDB(cache="64KB", local_directories=[str(tmp_path / name)])
+    return backend.open("w", KeyGroupRange(0, 127), 128)
+
+
+def again(old: KeyedStateStore, tmp_path: Path) -> KeyedStateStore:
+    store = opened(tmp_path, "again")
+    for table in old.freeze():
+        store.restore(table.name, list(table.batches()))
+        table.release()
+    return store
+
+
+@pytest.mark.parametrize("few", [0, 256])
+def test_panes(tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rocksdb_bulk, "FEW_ROWS", few)
+    chosen, old = random.Random(3), opened(tmp_path, "old")
+    table = old.panes("panes", KEYS, "start", COLUMNS)
+    for n in range(400):
+        rows = [{"k": f"key {chosen.randrange(30)}", "sum": n, "first": n, "last": n} for _ in range(9)]
+        table.merge(chosen.choice(BUCKETS), pa.RecordBatch.from_pylist(rows, PARTIAL))
+    wanted = [panes_of(table, pane) for pane in BUCKETS]
+    store = again(old, tmp_path)
+    with monkeypatch.context() as gathering:
+        if few:
+            gathering.setattr(MemoryPanes, "merge", lambda *_: pytest.fail("a few rows of a pane"))
+        restored = store.panes("panes", KEYS, "start", COLUMNS)
+    assert [panes_of(restored, pane) for pane in BUCKETS] == wanted
+    more = pa.RecordBatch.from_pylist([{"k": "key 1", "sum": 1, "first": -1, "last": -1}], PARTIAL)
+    for each in (table, restored):
+        each.merge(5, more)
+        each.drop(6)
+    assert panes_of(restored, 5) == panes_of(table, 5)
+    assert panes_of(restored, 6) == {}
+    for each in (old, store):
+        each.close()
+
+
+def panes_of(table: Any, pane: int) -> dict[str, Any]:
+    return {row["k"]: row for batch in table.read([pane]) for row in batch.to_pylist()}
+
+
+@pytest.mark.parametrize("few", [0, 256])
+def test_joins(tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rocksdb_bulk, "FEW_ROWS", few)
+    chosen, old = random.Random(3), opened(tmp_path, "old")
+    table = old.join("j", SIDE, SIDE, "bucket")
+    for n in range(400):
+        rows = [{"k": f"key {chosen.randrange(30)}", "n": n} for _ in range(9)]
+        table.add(n % 2, chosen.choice(BUCKETS), pa.RecordBatch.from_pylist(rows, SIDE.schema))
+    store = again(old, tmp_path)
+    with monkeypatch.context() as gathering:
+        if few:
+            gathering.setattr(MemoryJoin, "add", lambda *_: pytest.fail("a few rows of a bucket"))
+        restored = store.join("j", SIDE, SIDE, "bucket")
+    assert set(restored.buckets()) == set(table.buckets())
+    asked = pa.RecordBatch.from_pylist([{"k": f"key {key}", "n": 0} for key in range(31)], SIDE.schema)
+    for side in (0, 1):
+        for bucket in BUCKETS:
+            found, wanted = (each.matches(side, bucket, asked) for each in (restored, table))
+            assert found[0].tolist() == wanted[0].tolist()
+            assert found[1].to_pylist() == wanted[1].to_pylist()
+    for each in (old, store):
+        each.close()
