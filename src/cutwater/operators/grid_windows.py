@@ -70,7 +70,7 @@ class GridWindows(KeyedStateOperator, Generic[C]):
         self._early = EarlyResults(self._every, self._nothing_changed)
         self._ends.reached = restored_watermark(ctx)
         self._resumed = restored_due(ctx)
-        self._told_before = ToldBefore(ctx, self._keys)
+        self._told_before = ToldBefore(ctx, self._keys, self._ends.lateness)
         for slot in self._slots():
             self._ends.expect_ends(slot, self._ends_of_slot(slot))
         self._early.note_all(self._ends.open_ones(), ctx.now())
@@ -197,4 +197,4 @@ class GridWindows(KeyedStateOperator, Generic[C]):
 
     def _some_told(self, end: Milliseconds) -> bool:
         """Whether ``_told_before`` has to be asked of each key."""
-        return self._told_before.any_of(end) and not self._ends.lateness
+        return self._told_before.any_of(end)

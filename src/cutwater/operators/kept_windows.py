@@ -93,10 +93,11 @@ class KeptWindows(GridWindows[ChangedValues]):
             yield from self._keep(batch, panes)
             return
         last = windows.last_ends(panes) - windows.size
+        reached = self._told_before.time_of(batch, self._ends.reached)
         for back in range(0, windows.size, windows.slide):
             starts = last - back
             ends = starts + windows.size
-            inside = (times < ends) & (ends - 1 + self._ends.lateness > self._ends.reached)
+            inside = (times < ends) & (ends - 1 + self._ends.lateness > reached)
             yield from self._keep(batch.filter(pa.array(inside)), starts[inside])
 
     def _keep(self, batch: pa.RecordBatch, slots: Times) -> Iterator[tuple[int, Any]]:

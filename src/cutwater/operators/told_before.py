@@ -2,8 +2,9 @@
 
 An unaligned checkpoint finds some subtasks further in time than others. Time goes on where the slowest stood, and what the
 others had told by then must not be told again: not of the keys that were theirs. For those, a record that comes behind the time
-of the old subtask is late still: what it belongs to was told, and is forgotten. Windows with allowed lateness are told again
-all the same: that is what they do, and one that changed meanwhile would be missed.
+of the old subtask is late still: what it belongs to was told, and is forgotten. Windows that allowed lateness still held are told
+again all the same: that is what they do, and one that changed meanwhile would be missed. Those that it held no longer are not:
+some of their panes are gone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,10 +25,12 @@ _TOLD = "told"
 class ToldBefore:
     """Stored as long as the own time is behind: lists of first key group, last one, and how far time had come for them."""
 
-    def __init__(self, ctx: OperatorContext, keys: Sequence[str]) -> None:
+    def __init__(self, ctx: OperatorContext, keys: Sequence[str], lateness: Milliseconds = 0) -> None:
+        """``lateness``: so long behind its end a window was held, to be told again."""
         parts = ctx.restored.inline if ctx.restored is not None else ()
         self._entries: list[list[int]] = [entry for part in parts for entry in part.get(_TOLD, ())]
         self._keys = tuple(keys)
+        self._lateness = lateness
         self._max_parallelism = ctx.max_parallelism
         self._until = max((time for _, _, time in self._entries), default=MIN_WATERMARK)
         self._by_group = np.full(ctx.max_parallelism if self._entries else 0, MIN_WATERMARK, np.int64)
@@ -42,12 +45,12 @@ class ToldBefore:
         return np.maximum(self._by_group[groups], reached)
 
     def any_of(self, end: Milliseconds) -> bool:
-        """Whether the window that ends there may have been told of some keys."""
-        return end - 1 <= self._until
+        """Whether the window that ends there may have been told, and done with, of some keys."""
+        return end - 1 + self._lateness <= self._until
 
     def untold(self, keys: pa.RecordBatch, end: Milliseconds) -> npt.NDArray[np.bool_]:
-        """Whether it is still to be told of each key."""
-        return np.full(keys.num_rows, self.time_of(keys, MIN_WATERMARK) < end - 1)
+        """Whether it is still to be told of each key, if only once more."""
+        return np.full(keys.num_rows, self.time_of(keys, MIN_WATERMARK) < end - 1 + self._lateness)
 
     def stored(self, reached: Milliseconds) -> Mapping[str, Any]:
         """The inline part of a snapshot."""

@@ -75,7 +75,7 @@ class WindowAggregate(KeyedStateOperator):
         self._table: PaneTable = self.store.panes(TABLE, self._key_schema, WINDOW_START, columns)
         self._ends.reached = restored_watermark(ctx)
         self._resumed = restored_due(ctx)
-        self._told_before = ToldBefore(ctx, self._keys)
+        self._told_before = ToldBefore(ctx, self._keys, self._ends.lateness)
         for pane in self._table.panes():
             self._ends.expect(pane)
         self._early = EarlyResults(self._every, self._nothing_changed)
@@ -129,7 +129,7 @@ class WindowAggregate(KeyedStateOperator):
         """The window that ends there; with ``changed`` only those keys."""
         for batch in self._rows_of(self._windows.panes_of_window(end), changed):
             wanted = batch if changed is None else batch.filter(pa.array(changed.among(self._keys_of(batch))))
-            if self._told_before.any_of(end) and not self._ends.lateness:
+            if self._told_before.any_of(end):
                 wanted = wanted.filter(pa.array(self._told_before.untold(wanted, end)))
             if wanted.num_rows:
                 out.emit(self._told(wanted, end, early=early))

@@ -10,7 +10,9 @@ import cutwater as cw
 from cutwater.flow.hashing import hash_columns, key_groups
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.operators.kept_windows import TABLE
 from cutwater.operators.operator import Operator, OperatorContext
+from cutwater.operators.window_aggregate import RAW, EventTimeWindows
 from cutwater.rows import batch_of
 from cutwater.schema import arrow_schema
 from tests.unit.operators.collecting import Collected, NoDriver, after
@@ -42,6 +44,39 @@ BY_THE_CLOCK: dict[str, Callable[[cw.Stream, cw.Stream], cw.Stream]] = {
     "columns": lambda a, b: a.key_by("k").window(cw.tumbling("40ms"), time="processing").agg(n=cw.max("ts")),
 }
 
+WITH_LATENESS: dict[str, Callable[[cw.Stream, cw.Stream], cw.Stream]] = {
+    "late_columns": lambda a, b: held_for_10(a).agg(ts=cw.sum("ts")),
+    "late_rows": lambda a, b: held_for_10(a).process(sum_of_window, "k long, ts long"),
+    "late_merged": lambda a, b: held_for_10(a).agg(ts=Sum()),
+    "late_values": lambda a, b: held_for_10(a).reduce(lambda x, y: (x.k, x.ts + y.ts)),
+}
+"""What a window tells is the sum of its times."""
+
+
+class Sum(cw.AggregateFunction):
+    accumulator_type = "long"
+    result_type = "long"
+
+    def create(self) -> Any:
+        return 0
+
+    def add(self, accumulator: Any, row: Any) -> Any:
+        return accumulator + row.ts
+
+    def merge(self, a: Any, b: Any) -> Any:
+        return a + b
+
+    def result(self, accumulator: Any) -> Any:
+        return accumulator
+
+
+def held_for_10(a: cw.Stream) -> Any:
+    return a.key_by("k").window(cw.sliding("30ms", "10ms"), allowed_lateness="10ms")
+
+
+def sum_of_window(rows: Any, ctx: Any) -> Any:
+    return [(ctx.key, sum(row.ts for row in rows))]
+
 
 def key_of_window(rows: Any, ctx: Any) -> Any:
     return [(ctx.key,)]
@@ -56,7 +91,7 @@ class Restored:
             env.read(cw.from_rows([], each), uid=uid).with_timestamps("ts")
             for uid, each in zip("ab", SIDES, strict=True)
         )
-        operator = {**JOINS, **SESSIONS, **BY_THE_CLOCK}[which](a, b)._inputs[0].draft.body
+        operator = {**JOINS, **SESSIONS, **BY_THE_CLOCK, **WITH_LATENESS}[which](a, b)._inputs[0].draft.body
         assert isinstance(operator, Operator)
         if stored is not None and inline is not None:
             stored.inline = (inline,)
@@ -70,7 +105,8 @@ class Restored:
         self.out = Collected()
 
     def left(self, *records: tuple[int, int]) -> None:
-        self.operator.process(batch_of(list(records), SIDES[0], "test"), 0, self.out)
+        port = RAW if isinstance(self.operator, EventTimeWindows) else 0
+        self.operator.process(batch_of(list(records), SIDES[0], "test"), port, self.out)
 
     def right(self, *records: tuple[int, int]) -> None:
         """Key and time, as on the left."""
@@ -88,6 +124,11 @@ class Restored:
         ends = [table.column("window_end").cast(pa.int64()).to_pylist() for table in tables]
         keys = [table.column("k").to_pylist() for table in tables]
         return [(key, end // 1000) for of in zip(keys, ends, strict=True) for key, end in zip(*of, strict=True)]
+
+    def told(self) -> dict[tuple[Any, int], Any]:
+        """By key and end what was told last."""
+        sums = [value for batch in self.out.batches for value in batch.column("ts").to_pylist()]
+        return dict(zip(self.rows_with_end(), sums, strict=True))
 
 
 def of_two(which: str, stored: Stored | None = None, *, twice: bool) -> Restored:
@@ -174,3 +215,35 @@ def test_by_the_clock_a_record_of_a_key_whose_windows_were_told_is_in_one_that_w
     ends = {key: [row[-1] for row in behind.rows_with_end() if row[0] == key] for key in (FAST, SLOW)}
     assert min(ends[FAST]) > FAST_TIME
     assert SLOW_TIME < max(ends[SLOW]) < FAST_TIME
+
+
+@pytest.mark.parametrize("twice", [False, True], ids=["once", "twice"])
+@pytest.mark.parametrize("late", [(), (75,)], ids=["as_it_was", "changed"])
+@pytest.mark.parametrize("which", WITH_LATENESS)
+def test_windows_that_lateness_held_no_longer_are_not_told_again(
+    which: str, late: tuple[int, ...], twice: bool
+) -> None:
+    """Their first panes are gone; those that it still held are told once more, with all that is in them."""
+    alone = Restored(which)
+    alone.left(*((FAST, time) for time in (55, 65, 75, 85, 95)))
+    alone.watermark(FAST_TIME)
+    behind = of_two(which, alone.stored(), twice=twice)
+    alone.operator.checkpoint_ended(CheckpointId(1), completed=False)
+    for each in (alone, behind):
+        each.left(*((FAST, time) for time in late))
+    behind.left((SLOW, 75))
+    for each in (alone, behind):
+        each.watermark(1000)
+    held = {of: content for of, content in alone.told().items() if of[1] - 1 + 10 > FAST_TIME}
+    assert sorted(end for _, end in held) == [100, 110, 120]
+    assert behind.told() == {**held, (SLOW, 80): 75, (SLOW, 90): 75, (SLOW, 100): 75}
+    assert behind.out.side == {}
+
+
+def test_a_record_is_not_kept_in_windows_that_were_over_for_its_key() -> None:
+    behind = of_two("late_values", twice=False)
+    behind.left((FAST, 75), (SLOW, 75))
+    kept = [row for batch in behind.stored().batches(TABLE) for row in batch.to_pylist()]
+    assert sorted((row["k"], row["window_start"]) for row in kept) == sorted(
+        [(FAST, 70), (SLOW, 50), (SLOW, 60), (SLOW, 70)]
+    )
