@@ -65,14 +65,20 @@ class Met(cw.KeyedProcess):
 
 
 class Run:
-    def __init__(self, source: cw.Source, mode: str, seed: int = 1, wanted: str = "true") -> None:
+    """With ``parallelism``, time begins in that many subtasks behind an exchange."""
+
+    def __init__(
+        self, source: cw.Source, mode: str, seed: int = 1, wanted: str = "true", parallelism: int | None = None
+    ) -> None:
         checkpointing = cw.Checkpointing("1h", storage=cw.memory_storage("1GB"), mode=mode)
-        env = cw.Environment(checkpointing=checkpointing, parallelism=1)
-        timed = env.read(source, uid="in").filter(wanted).with_timestamps("ts", idle_after="1s")
+        env = cw.Environment(checkpointing=checkpointing, parallelism=parallelism or 1)
+        read = env.read(source, uid="in", parallelism=1)
+        given = read if parallelism is None else read.rebalance()
+        timed = given.filter(wanted).uid("wanted").with_timestamps("ts", idle_after="1s")
         timed.key_by("k").process(Met(), "k string, ts long, watermark long").uid("met").collect("out")
         limits = FlowLimits(payload_bytes=64, least_payload_bytes=64, linger_seconds=0.0, watermark_seconds=0.0)
         self._store, self.clock = JobStore(MemoryStorage(1 << 30), "silence"), ManualClock()
-        definition = replace(env.define("silence", 1), limits=limits)
+        definition = replace(env.define("silence", parallelism or 1), limits=limits)
         self.simulation = Simulation(definition, self._store, self.clock, random.Random(seed).randrange, buffer_rows=1)
 
     def step(self) -> None:
@@ -130,9 +136,11 @@ def test_a_silent_split_beside_one_that_always_has_records_is_found(wanted: str,
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_source_that_never_gave_anything_is_found_silent_while_it_is_open(mode: str) -> None:
-    run = Run(Answers(quiet=[[]] * 200), mode)
-    readers = [subtask for subtask in run.simulation.subtasks.values() if isinstance(subtask, OperatorSubtask)]
+@pytest.mark.parametrize("parallelism", [None, 2])
+def test_a_source_that_never_gave_anything_is_found_silent_while_it_is_open(parallelism: int | None, mode: str) -> None:
+    run = Run(Answers(quiet=[[]] * 200), mode, parallelism=parallelism)
+    readers = [subtask for name, subtask in run.simulation.subtasks.items() if name.vertex == "met"]
+    assert all(isinstance(subtask, OperatorSubtask) for subtask in readers)
     while not all(subtask._told[1] for subtask in readers):
         run.clock.advance(0.02)
         run.step()
@@ -187,4 +195,27 @@ def test_a_split_that_is_found_holds_time_back_before_silent_ones_let_it_go_on(
     while not run.simulation.finished:
         run.step()
     assert [row.k for row in run.met()] == ["early", "later"]
+    assert run.late() == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_behind_an_exchange_nobody_is_silent_before_all_subtasks_are_open(mode: str) -> None:
+    """One of the two is slow at first: the other must not make time go on alone."""
+    run = Run(Answers(one=[[time] for time in range(60)]), mode, parallelism=2)
+    simulation = run.simulation
+
+    def rest_of_loops() -> None:
+        while loops := [action for action in simulation.actions() if action.kind == "loop"]:
+            simulation.perform(loops[0])
+
+    rest_of_loops()
+    run.clock.advance(2.0)
+    rest_of_loops()
+    while others := [action for action in simulation.actions() if (action.kind, action.actor) != ("loop", "wanted[1]")]:
+        if run.records_read() == 60:
+            break
+        simulation.perform(others[simulation._choose(len(others))])
+    while not simulation.finished:
+        run.step()
+    assert len(run.met()) == 60
     assert run.late() == []

@@ -154,6 +154,10 @@ class Operator(ABC):
     def open(self, ctx: OperatorContext) -> None:  # noqa: B027 (optional hook)
         ...
 
+    def on_start(self) -> None:  # noqa: B027 (optional hook)
+        """Not in the chain of a source: all subtasks are open, so that others send from now on. What is replayed may have come
+        before."""
+
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
         raise NotImplementedError(f"{type(self).__name__} takes no input")
 

@@ -17,7 +17,8 @@ class WithTimestamps(Operator):
     time. What was reached is part of the snapshot, so that after a restore the same records are late as before.
 
     A split is idle when nothing came of it for ``idle_after`` and it is then asked in vain. That time may have passed in a jam,
-    a pause or a slow function, while its records wait: alone it says nothing.
+    a pause or a slow function, while its records wait: alone it says nothing. Until all subtasks are open nobody sends: behind an
+    exchange, patience begins when they are.
     """
 
     begins_time = True
@@ -27,6 +28,7 @@ class WithTimestamps(Operator):
         self._lag = out_of_orderness + 1
         self._patience = idle_after
         self.where = "with_timestamps"
+        self._started = False
         self._latest: dict[str, Milliseconds] = {}
         self._heard: dict[str, Milliseconds] = {}
         """With ``idle_after``: when each active split was last heard of, by the clock; the longest silent first."""
@@ -44,6 +46,7 @@ class WithTimestamps(Operator):
     def open(self, ctx: OperatorContext) -> None:
         self._now = ctx.now
         self.where = f"with_timestamps {ctx.name!r} ({ctx.uid})"
+        self._started = ctx.behind_source  # a source tells of its splits when it begins to read
         for part in ctx.restored.inline if ctx.restored is not None else ():
             for split, time in part.get("split_watermarks", ()):
                 # Of one split the furthest is its own; one for all input stands for the slowest of the old subtasks.
@@ -53,6 +56,11 @@ class WithTimestamps(Operator):
             # Also in the snapshot when there was no record yet: then this is the slowest.
             self._latest.setdefault(ALL_INPUT, MIN_WATERMARK)
             self._add(ALL_INPUT)
+
+    def on_start(self) -> None:
+        self._started = True
+        for split in self._combined.inputs:
+            self._hear(split)
 
     def on_splits(self, open_splits: Collection[str], out: Collector) -> None:
         # New ones first: they may bring records that are older than all that the ended ones gave.
@@ -91,7 +99,7 @@ class WithTimestamps(Operator):
         """It says itself when nothing comes."""
 
     def _hear(self, split: str) -> None:
-        if self._patience is not None:
+        if self._patience is not None and self._started:
             self._forget(split)
             self._heard[split] = self._now()
 

@@ -152,6 +152,10 @@ class Chain:
                     self._operators[node.uid].told_as = node.told_as
                     self._operators[node.uid].open(context_of(node.uid, node.name))
 
+    def start(self) -> None:
+        """All subtasks are open."""
+        self._each(lambda operator, _: operator.on_start())
+
     def entry(self, port: int) -> _Into:
         """Where records for the head operator go in."""
         return self._into(self._vertex.head.uid, port)

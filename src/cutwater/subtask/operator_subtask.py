@@ -46,6 +46,8 @@ class OperatorSubtask(Subtask):
         live = frozenset(channels)
         self._waiting_for_end = set(channels)
         self._watermark = CombinedWatermark(incoming.channel for incoming in setup.inputs if incoming.tells_time)
+        self._begun = False
+        """Whether the operators know that all subtasks are open."""
         self._told = (MIN_WATERMARK, False)
         """The watermark that the operators know of, and whether they know that no input delivers."""
         self._drain = True
@@ -159,7 +161,8 @@ class OperatorSubtask(Subtask):
             return True
         if self._awaits is not None:
             return self.intake.recording != self._awaits
-        return not self._paused() and (self._stands_still or self.intake.has_items())
+        must_begin = self.mailbox.started and not self._begun
+        return not self._paused() and (self._stands_still or must_begin or self.intake.has_items())
 
     @property
     def held_bytes(self) -> int:
@@ -202,6 +205,9 @@ class OperatorSubtask(Subtask):
         self._store_now()
 
     def _work(self) -> Steps:
+        if self.mailbox.started and not self._begun:
+            self._begun = True
+            self._chain.start()
         item = self.intake.take()
         match item:
             case None:

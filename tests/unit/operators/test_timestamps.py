@@ -33,7 +33,14 @@ class Stored:
 
 
 class Harness:
-    def __init__(self, *, behind_source: bool = True, idle_after: str | None = None, restored: Any = None) -> None:
+    def __init__(
+        self,
+        *,
+        behind_source: bool = True,
+        idle_after: str | None = None,
+        restored: Any = None,
+        started: bool = True,
+    ) -> None:
         self.now: Milliseconds = 0
         self.out = Collected()
         self.operator = WithTimestamps(
@@ -47,6 +54,8 @@ class Harness:
                 driver=NoDriver(), behind_source=behind_source, restored=restored,
             )
         )  # fmt: skip
+        if started and not behind_source:
+            self.operator.on_start()
 
     def splits(self, *names: str) -> list[Milliseconds | None]:
         self.operator.on_splits(names, self.out)
@@ -161,6 +170,21 @@ def test_input_without_splits_is_idle_when_nothing_is_there_behind_its_patience(
     harness = Harness(behind_source=False, idle_after="1s")
     harness.feed(100)
     assert harness.asked(ALL_INPUT) == harness.clock(1_000) == []
+    assert harness.asked(ALL_INPUT) == [None]
+
+
+def test_input_without_splits_is_not_silent_before_anybody_may_send() -> None:
+    """Others may take long to open. What is replayed comes before that, and tells the time."""
+    harness = Harness(behind_source=False, idle_after="1s", started=False)
+    assert harness.clock(5_000) == harness.asked(ALL_INPUT) == []
+    assert harness.feed(ALL_INPUT, 100) == [89]
+    for now in (10_000, 15_000, 20_000):
+        assert harness.clock(now) == harness.asked(ALL_INPUT, in_vain=False) == [], "dropped on their way here"
+    assert harness.asked(ALL_INPUT) == []
+    harness.operator.on_start()
+    assert harness.asked(ALL_INPUT) == [], "its patience begins here"
+    assert harness.operator.next_timer() == 21_000
+    assert harness.clock(21_000) == []
     assert harness.asked(ALL_INPUT) == [None]
 
 
