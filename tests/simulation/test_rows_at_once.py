@@ -11,8 +11,9 @@ import cutwater as cw
 from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.state.memory_panes import MemoryPanes
+from cutwater.state.rocksdb_join import RocksDBJoin
 from cutwater.state.rocksdb_panes import RocksDBPanes
-from cutwater.state.rocksdb_store import APPENDED_AT_ONCE
+from cutwater.state.rocksdb_store import APPENDED_AT_ONCE, JOINED_AT_ONCE
 from cutwater.testing.clock import ManualClock
 from cutwater.testing.simulation import Simulation
 
@@ -33,6 +34,14 @@ def merged(monkeypatch: pytest.MonkeyPatch) -> dict[type, int]:
     return most
 
 
+def run_to_the_end(env: cw.Environment) -> None:
+    definition = env.define("job", 1)
+    large = replace(definition.limits, payload_bytes=1 << 24, least_payload_bytes=1 << 24)
+    simulation = Simulation(replace(definition, limits=large), JobStore(MemoryStorage(1), "job"), ManualClock())
+    while not simulation.finished:
+        assert simulation.step() or simulation.advance_to_next_timer()
+
+
 @pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "rocksdb"])
 def test_rows_come_in_slices_that_the_store_can_bear(tmp_path: Path, merged: dict[type, int], *, on_disk: bool) -> None:
     """No time passes here: to the loop all rows are cheap."""
@@ -41,12 +50,26 @@ def test_rows_come_in_slices_that_the_store_can_bear(tmp_path: Path, merged: dic
     numbers = env.read(cw.sequence(ROWS), uid="numbers").select(k=pl.col("value"), ts=pl.col("value") * 0)
     windows = numbers.with_timestamps("ts").key_by("k").window(cw.tumbling("1 day"))
     windows.agg(n=cw.count()).write(cw.discard(), uid="out")
-    definition = env.define("job", 1)
-    large = replace(definition.limits, payload_bytes=1 << 24, least_payload_bytes=1 << 24)
-    simulation = Simulation(replace(definition, limits=large), JobStore(MemoryStorage(1), "job"), ManualClock())
-    while not simulation.finished:
-        assert simulation.step() or simulation.advance_to_next_timer()
+    run_to_the_end(env)
     if on_disk:
         assert merged[RocksDBPanes] == APPENDED_AT_ONCE
     else:
         assert merged[MemoryPanes] > APPENDED_AT_ONCE
+
+
+def test_rows_come_to_a_join_in_smaller_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is stored of the other side is looked for key by key."""
+    most, matches = 0, RocksDBJoin.matches
+
+    def noting(self: RocksDBJoin, side: int, bucket: int, rows: Any) -> Any:
+        nonlocal most
+        most = max(most, rows.num_rows)
+        return matches(self, side, bucket, rows)
+
+    monkeypatch.setattr(RocksDBJoin, "matches", noting)
+    backend = cw.RocksDB(local_directories=[str(tmp_path)])
+    env = cw.Environment(parallelism=1, state_backend=backend, checkpointing=None)
+    left, right = (env.read(cw.sequence(ROWS // 2), uid=name).select(k=pl.col("value")) for name in ("left", "right"))
+    left.key_by("k").join(right.key_by("k")).write(cw.discard(), uid="out")
+    run_to_the_end(env)
+    assert most == JOINED_AT_ONCE

@@ -51,6 +51,8 @@ Table = RocksDBAggregateTable | AppendedTable | RocksDBRowTable
 APPENDED_AT_ONCE = 8192
 """Taking in so many rows and writing as many, and a quarter more, takes a fraction of 100 ms. While nothing is to be written rows
 seem cheap, and the loop would bring eight times as many when a part is full, or a cut has let go of the gate."""
+JOINED_AT_ONCE = 4096
+"""Of a join: what is stored is looked for key by key."""
 
 
 class RocksDBStore(TableStore[Table]):
@@ -188,6 +190,8 @@ class RocksDBStore(TableStore[Table]):
 
     @property
     def rows_at_once(self) -> int:
+        if any(isinstance(table, RocksDBJoinSide) for table in self._tables.values()):
+            return JOINED_AT_ONCE
         appends = any(isinstance(table, AppendedTable) for table in self._tables.values())
         return APPENDED_AT_ONCE if appends else sys.maxsize
 
