@@ -169,18 +169,19 @@ def test_output_that_went_on_since_the_storage_was_copied_is_not_written_again_w
 
 
 def sparse_scene(out: Path, kind: type[Simulation] = Simulation) -> Scene:
-    """One row of 200 is written, so that few checkpoints have output; the row 150 is, with checkpoint 2."""
+    """One row of 800 is written, so that few checkpoints have output; the row 600 is, with checkpoint 2. The rate is that of a real
+    clock: a machine that stands still for a moment brings many at once."""
 
     def build(env: cw.Environment) -> None:
-        numbers = env.read(cw.sequence(500, rate=1000), uid="numbers")
-        numbers.filter(pl.col("value") % 200 == 150).write(cw.parquet_sink(out), uid="out")
+        numbers = env.read(cw.sequence(2000, rate=1000), uid="numbers")
+        numbers.filter(pl.col("value") % 800 == 600).write(cw.parquet_sink(out), uid="out")
 
     scene = Scene(out.parent, build=build, kind=kind)
     scene.trigger()
     scene.step_until(lambda: scene.has_metadata(1))
-    assert scene.records_in() < 150
+    assert scene.records_in() < 600
     shutil.copytree(scene.checkpoints, out.parent / "copy")
-    scene.step_until(lambda: scene.records_in() > 200)
+    scene.step_until(lambda: scene.records_in() > 800)
     scene.trigger()
     scene.step_until(lambda: len(committed_files(out)) == 1)
     return scene
@@ -218,7 +219,7 @@ def test_sparse_output_is_not_written_again_in_silence_when_the_storage_went_bac
         shutil.copytree(out.parent / "copy", scene.checkpoints)
     with pytest.raises((OperatorFailure, CutwaterError), match="was committed with checkpoint 2, which the checkpoint"):
         go_on(scene)
-    assert shown_rows(out) == [150]
+    assert shown_rows(out) == [600]
 
 
 class FallsBack(Simulation):
@@ -238,7 +239,7 @@ def test_a_user_who_accepts_rows_twice_for_a_lost_checkpoint_gets_them(out: Path
     else:
         scene.damage(2)
     go_on(scene)
-    assert shown_rows(out) == [150, 150, 350]
+    assert shown_rows(out) == [600, 600, 1400]
 
 
 class Manifests:
