@@ -7,36 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 from typing import Any, Generic, Protocol, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
 from cutwater.flow.watermarks import Milliseconds
-from cutwater.state.key_index import KeyIndex
 from cutwater.state.parted_dict import Layer, parted_if_large
 
 
 class Changes(Protocol):
     def add(self, keys: Any) -> None: ...
-
-
-class ChangedKeys:
-    """Keys of operators that work on columns."""
-
-    def __init__(self, keys: pa.Schema) -> None:
-        self._index = KeyIndex(keys)
-
-    def add(self, keys: pa.RecordBatch) -> None:
-        self._index.locate(keys.columns, keys.num_rows)
-
-    def all(self) -> pa.RecordBatch:
-        frozen = self._index.freeze()
-        columns, _ = frozen.part(0, frozen.rows, max_parallelism=1)
-        return pa.RecordBatch.from_arrays(columns, schema=frozen.schema)
-
-    def among(self, keys: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Which of its rows have a key that changed."""
-        return self._index.find(keys.columns, keys.num_rows) >= 0
 
 
 class ChangedValues:

@@ -13,7 +13,7 @@ from cutwater.flow.event_time import EventTime, Times
 from cutwater.flow.partitioning import by_number
 from cutwater.flow.watermarks import MAX_WATERMARK, Milliseconds
 from cutwater.operators.accumulators import AccumulatorPlan, merge_of_partials, plan_aggregates, plan_partials
-from cutwater.operators.early_results import ChangedKeys, EarlyResults
+from cutwater.operators.early_results import EarlyResults
 from cutwater.operators.keyed_state import KeyedStateOperator
 from cutwater.operators.late_records import in_time
 from cutwater.operators.operator import Collector, Json, OperatorContext
@@ -23,6 +23,7 @@ from cutwater.operators.window_ends import AT_ONCE, WindowEnds
 from cutwater.operators.window_panes import PANE, is_over, with_pane
 from cutwater.operators.window_results import LATE, WINDOW_START, of_window, windowed
 from cutwater.state.encoded_keys import plain
+from cutwater.state.key_set import KeySet
 from cutwater.state.tables import PaneTable, ReadsKeys
 from cutwater.windows import Windows
 
@@ -81,8 +82,8 @@ class WindowAggregate(KeyedStateOperator):
         self._early = EarlyResults(self._every, self._nothing_changed)
         self._early.note_all(self._ends.open_ones(), ctx.now())
 
-    def _nothing_changed(self) -> ChangedKeys:
-        return ChangedKeys(self._partial_keys)
+    def _nothing_changed(self) -> KeySet:
+        return KeySet(self._partial_keys)
 
     @cached_property
     def _partial_keys(self) -> pa.Schema:
@@ -124,7 +125,7 @@ class WindowAggregate(KeyedStateOperator):
             yield
 
     def _tell(
-        self, end: Milliseconds, out: Collector, changed: ChangedKeys | None = None, *, early: bool = False
+        self, end: Milliseconds, out: Collector, changed: KeySet | None = None, *, early: bool = False
     ) -> Iterator[None]:
         """The window that ends there; with ``changed`` only those keys."""
         for batch in self._rows_of(self._windows.panes_of_window(end), changed):
@@ -135,7 +136,7 @@ class WindowAggregate(KeyedStateOperator):
                 out.emit(self._told(wanted, end, early=early))
             yield
 
-    def _rows_of(self, panes: Iterable[int], changed: ChangedKeys | None) -> Iterator[pa.RecordBatch]:
+    def _rows_of(self, panes: Iterable[int], changed: KeySet | None) -> Iterator[pa.RecordBatch]:
         """Of all keys, or at least of those that ``changed``."""
         if changed is not None and isinstance(self._table, ReadsKeys):
             return self._table.read_keys(panes, changed.all())
@@ -173,7 +174,7 @@ class EventTimeWindows(WindowAggregate):
     ) -> None:
         super().__init__(keys, results, WindowEnds(windows, lateness), early)
         self._time = time
-        self._again: dict[Milliseconds, ChangedKeys] = {}
+        self._again: dict[Milliseconds, KeySet] = {}
         """Windows that late rows changed, and the keys of those. Not in snapshots: it is told before the next one."""
 
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:

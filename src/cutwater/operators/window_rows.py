@@ -13,12 +13,12 @@ from cutwater.flow.batches import joined, pieces, taken
 from cutwater.flow.event_time import Times
 from cutwater.flow.partitioning import by_number, side_by_side
 from cutwater.flow.watermarks import Milliseconds
-from cutwater.operators.early_results import ChangedKeys
 from cutwater.operators.grid_windows import GridWindows
 from cutwater.operators.operator import Collector
 from cutwater.operators.window_results import WINDOW_START, of_window, with_window
 from cutwater.state.frozen import refuse_reserved
 from cutwater.state.key_index import KeyIndex
+from cutwater.state.key_set import KeySet
 from cutwater.state.tables import BucketTable, ReadsInShares
 
 TABLE = "windows"
@@ -46,7 +46,7 @@ class KeyedRows:
         return np.repeat(np.arange(len(self.edges) - 1), np.diff(self.edges))
 
 
-class WindowRows(GridWindows[ChangedKeys]):
+class WindowRows(GridWindows[KeySet]):
     """Keeps the rows by pane and hands those of each key over when the window is told."""
 
     def describe(self) -> str:
@@ -63,8 +63,8 @@ class WindowRows(GridWindows[ChangedKeys]):
             pane += "_"
         self._table: BucketTable = self.store.buckets(TABLE, self._rows, self._keys, pane)
 
-    def _nothing_changed(self) -> ChangedKeys:
-        return ChangedKeys(self._key_schema)
+    def _nothing_changed(self) -> KeySet:
+        return KeySet(self._key_schema)
 
     def _slots(self) -> Iterable[int]:
         return list(self._table.buckets())
@@ -82,7 +82,7 @@ class WindowRows(GridWindows[ChangedKeys]):
         yield
 
     def _tell(
-        self, end: Milliseconds, out: Collector, changed: ChangedKeys | None, *, early: bool = False
+        self, end: Milliseconds, out: Collector, changed: KeySet | None, *, early: bool = False
     ) -> Iterator[bool]:
         mark = early if self._every is not None else None
         none_told = True
@@ -95,7 +95,7 @@ class WindowRows(GridWindows[ChangedKeys]):
                     out.emit(with_window(results, self.where_ends_stand, window, self._schema))
             yield none_told
 
-    def _by_key(self, end: Milliseconds, changed: ChangedKeys | None) -> Iterator[KeyedRows | None]:
+    def _by_key(self, end: Milliseconds, changed: KeySet | None) -> Iterator[KeyedRows | None]:
         """All rows of the window, in parts of whole keys. None between two steps towards a part."""
         panes = self._ends.windows.panes_of_window(end)
         table = self._table
@@ -122,7 +122,7 @@ class WindowRows(GridWindows[ChangedKeys]):
             for own in _divided(some - some[0], ROWS_A_STEP):
                 yield KeyedRows(rows.slice(own[0], own[-1] - own[0]), own - own[0])
 
-    def _wanted(self, batch: pa.RecordBatch, end: Milliseconds, changed: ChangedKeys | None) -> pa.RecordBatch:
+    def _wanted(self, batch: pa.RecordBatch, end: Milliseconds, changed: KeySet | None) -> pa.RecordBatch:
         if self._some_told(end):
             batch = batch.filter(pa.array(self._told_before.untold(batch, end)))
         return batch if changed is None else batch.filter(pa.array(changed.among(self._keys_of(batch))))

@@ -18,9 +18,9 @@ from cutwater.flow.partitioning import by_number
 from cutwater.state.bucket_history import BucketHistory, BucketsMark, Moment
 from cutwater.state.encoded_keys import plain
 from cutwater.state.frozen import KEY_GROUP_COLUMN
+from cutwater.state.key_set import KeySet
 from cutwater.state.memory_aggregates import FrozenAggregates, MemoryAggregateTable
 from cutwater.state.tables import Column, Merge, Update
-from cutwater.state.wanted_keys import WantedKeys
 
 PROMOTED_ROWS = 4096
 """A pane of fewer rows is kept as the rows that came: there may be very many small ones, and an index has its price."""
@@ -117,14 +117,14 @@ class MemoryPanes:
             return
         nothing = pa.RecordBatch.from_pylist([], self.partial_schema)
         for some in pieces(keys, ROWS_A_STEP):
-            wanted = WantedKeys(some)
+            wanted = KeySet.of(some)
             merged = self._empty(expected_keys=some.num_rows)
             for kept in present:
                 if isinstance(kept, _LargePane):
                     self._add(merged, self._found(kept.table, some))
                 else:
                     for batch in kept.rows:
-                        self._add(merged, wanted.among(batch))
+                        self._add(merged, wanted.rows_of(batch))
                 yield nothing
             yield from self._content(merged)
 

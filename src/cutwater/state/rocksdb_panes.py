@@ -13,6 +13,7 @@ from cutwater.flow.batches import pieces
 from cutwater.flow.partitioning import by_number
 from cutwater.state.cache_share import CacheShare
 from cutwater.state.frozen import FrozenTable
+from cutwater.state.key_set import KeySet
 from cutwater.state.memory_panes import MemoryPanes
 from cutwater.state.rocksdb_bulk import NumberedRows, come_far_apart, ingest_numbered
 from cutwater.state.rocksdb_cut import Gate
@@ -28,7 +29,6 @@ from cutwater.state.rocksdb_keys import (
 from cutwater.state.rocksdb_layout import READ_ROWS, Content, Layout
 from cutwater.state.rocksdb_parts import STEP_ROWS, Part, Parts
 from cutwater.state.tables import Column, Merge
-from cutwater.state.wanted_keys import WantedKeys
 
 MERGED_ROWS = 65_536
 """So many rows of a window are merged at once: groups of keys are taken together up to it."""
@@ -118,13 +118,13 @@ class RocksDBPanes(TableInParts):
             return
         nothing = pa.RecordBatch.from_pylist([], self._partial)
         for some in pieces(keys, KEYS_A_STEP):
-            wanted, merging = WantedKeys(some), MemoryPanes(*self._of)
+            wanted, merging = KeySet.of(some), MemoryPanes(*self._of)
             for pane in asked:
                 for batch in self._stored_rows_of(pane, some):
                     merging.merge(0, batch)
                 # What is in memory came later. Others may be read with them, of which all that is stored is not.
                 for batch in (batch for memory in self.parts.memories() for batch in memory.read_keys([pane], some)):
-                    merging.merge(0, wanted.among(batch))
+                    merging.merge(0, wanted.rows_of(batch))
                 yield nothing
             yield from merging.read([0])
 
