@@ -18,6 +18,8 @@ which to fail, and see the same result every time.
 import random
 from collections import Counter
 
+import polars as pl
+
 import cutwater as cw
 from cutwater.testing import ADVANCE, FAIL, TRIGGER, run, script
 
@@ -49,9 +51,16 @@ class Traffic(cw.KeyedProcess):
 def pipeline(env):
     """In production the servers would be files or topics; here a script stands for each."""
     server = [env.read(cw.from_rows([], "page string, visitor string"), uid=f"server-{n}") for n in (1, 2)]
-    log = server[0].union(server[1])
+    log = server[0].union(by_a_long_way(server[1]))
     traffic = log.key_by("page").process(Traffic(), "page string, views long, visitors long").uid("traffic")
     traffic.collect("traffic")
+
+
+def by_a_long_way(stream):
+    """Through four stages, each behind an exchange: barriers of the second server come well behind those of the first."""
+    for stage in range(4):
+        stream = stream.rebalance().filter(pl.col("page").is_not_null()).uid(f"stage-{stage}")
+    return stream
 
 
 def truth() -> dict[str, tuple[int, int]]:
