@@ -137,8 +137,7 @@ class MemoryAggregateTable:
         """What snapshots that are being read need of ``rows``; whether there are such."""
         latest = self._snapshots.latest
         if latest == 0:
-            if not self._undo.is_empty:
-                self._undo.clear(self._words.addresses, self.chunks)
+            self._undo.rest(self._words.addresses[: self.chunks])
             return False
         shared = np.empty(COPIED_CHUNKS, np.int64)
         for chunk in shared[: ak.claim(rows, self._written, latest, self._snapshots.epoch, shared)].tolist():

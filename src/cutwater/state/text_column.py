@@ -9,6 +9,7 @@ from cutwater.flow.arrow import Array
 from cutwater.flow.columns import BytesColumn, array_of_bytes, flatten
 from cutwater.state import text_kernels as tk
 from cutwater.state.pointers import address
+from cutwater.state.spare_blocks import SpareBlocks
 from cutwater.state.tables import Column, Merge, Rows
 
 ARENA_BYTES = 1 << 20
@@ -33,6 +34,7 @@ class TextColumn:
         self.column = column
         self.word = word
         self._arenas: list[npt.NDArray[np.uint8]] = []
+        self._spare = SpareBlocks()
         self._state = np.zeros(tk.FIELDS, np.int64)
         self._moving: _Moving | None = None
 
@@ -56,6 +58,7 @@ class TextColumn:
 
     def tidy(self, written: int, chunks: Words, width: int, *, is_read: bool) -> None:
         """Behind a batch with so many bytes. ``is_read``: by a snapshot."""
+        self._spare.give_back_some()
         if self._moving is None:
             dead, live = int(self._state[tk.DEAD]), int(self._state[tk.LIVE])
             if dead < DEAD_BYTES or dead < live:
@@ -70,6 +73,7 @@ class TextColumn:
                 self._add_arena()
         moving.chunk = stop
         if stop == len(chunks) and not is_read:
+            self._spare.add(self._arenas[: moving.arenas])
             del self._arenas[: moving.arenas]
             self._moving = None
 
@@ -80,7 +84,7 @@ class TextColumn:
 
     @property
     def held_bytes(self) -> int:
-        return sum(len(arena) for arena in self._arenas)
+        return sum(len(arena) for arena in self._arenas) + self._spare.nbytes
 
     def texts(self, addresses: Words, sizes: Words) -> Array:
         """The texts of cells. Who holds cells of a snapshot holds this column, which keeps the bytes."""
@@ -91,7 +95,7 @@ class TextColumn:
         return array_of_bytes(offsets, data, addresses != 0, self.column.type)
 
     def _add_arena(self) -> None:
-        arena = np.empty(max(ARENA_BYTES, int(self._state[tk.NEEDED])), np.uint8)
+        arena = self._spare.block(max(ARENA_BYTES, int(self._state[tk.NEEDED])))
         self._arenas.append(arena)
         self._state[tk.ARENA_AT] = address(arena)
         self._state[tk.ARENA_END] = address(arena) + len(arena)

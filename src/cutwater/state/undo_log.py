@@ -14,6 +14,7 @@ import numpy.typing as npt
 from cutwater.state import accumulator_kernels as ak
 from cutwater.state.index_kernels import CHUNK_ROWS
 from cutwater.state.pointers import address
+from cutwater.state.spare_blocks import SpareBlocks
 from cutwater.state.tables import Rows
 
 BLOCK_BYTES = 1 << 20
@@ -28,10 +29,7 @@ class UndoLog:
         self._width = width
         self._state = np.zeros(ak.UNDO_FIELDS, np.int64)
         self._blocks: list[npt.NDArray[np.uint8]] = []
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._blocks
+        self._spare = SpareBlocks()
 
     @property
     def bytes(self) -> int:
@@ -41,15 +39,18 @@ class UndoLog:
         """Before ``rows`` are written to: those of them that were not written in this ``epoch`` yet, in chunks last ``written``
         before the freeze ``frozen``. Rows from ``known`` on are in no snapshot."""
         while ak.save(rows, chunks, self._width, written, frozen, epoch, known, self._state) != ak.SAVED:
-            self._blocks.append(np.empty(BLOCK_BYTES, np.uint8))
+            self._blocks.append(self._spare.block(BLOCK_BYTES))
             self._state[ak.UNDO_AT] = address(self._blocks[-1])
             self._state[ak.UNDO_END] = self._state[ak.UNDO_AT] + BLOCK_BYTES
 
-    def clear(self, chunks: Words, count: int) -> None:
-        """When no snapshot is being read."""
-        ak.clear_heads(chunks[:count], self._width)
-        self._blocks.clear()
-        self._state[:] = 0
+    def rest(self, chunks: Words) -> None:
+        """With each batch while no snapshot is being read."""
+        if self._blocks:
+            ak.clear_heads(chunks, self._width)
+            self._spare.add(self._blocks)
+            self._blocks.clear()
+            self._state[:] = 0
+        self._spare.give_back_some()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from cutwater.state import memory_aggregates
 from cutwater.state.index_kernels import CHUNK_ROWS
 from cutwater.state.memory_aggregates import MemoryAggregateTable
+from cutwater.state.spare_blocks import AT_ONCE
 from cutwater.state.tables import Column, Merge, Update
 from cutwater.state.text_column import ARENA_BYTES, DEAD_BYTES
 
@@ -102,6 +103,21 @@ def test_what_was_replaced_does_not_fill_the_memory() -> None:
         put(table, keys, [f"{turn:>200} {key:>9}" for key in keys])
         assert column.held_bytes <= DEAD_BYTES + 5 * live + ARENA_BYTES
     assert content(table.freeze()) == {key: f"{99:>200} {key:>9}" for key in keys}
+
+
+def test_room_of_replaced_texts_is_used_again_or_given_back_a_few_arenas_at_a_time() -> None:
+    table, keys = table_of(), list(range(20_000))
+    (column,) = table._texts.values()
+    for turn in range(10):
+        put(table, keys, [f"{turn:>2000}"] * len(keys))
+    assert column.held_bytes < 4 * column.live_bytes, "new memory was asked for in each turn"
+    given_back = list[int]()
+    for turn in range(10):
+        before = column.held_bytes
+        put(table, [0], [str(turn)])
+        given_back.append(before - column.held_bytes)
+    assert sum(given_back) > AT_ONCE * ARENA_BYTES
+    assert max(given_back) <= AT_ONCE * ARENA_BYTES
 
 
 def test_the_same_text_again_takes_no_room() -> None:
