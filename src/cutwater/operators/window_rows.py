@@ -69,9 +69,6 @@ class WindowRows(GridWindows[KeySet]):
     def _slots(self) -> Iterable[int]:
         return list(self._table.buckets())
 
-    def _ends_of_slot(self, slot: int) -> Iterable[Milliseconds]:
-        return self._ends.windows.ends_of_pane(slot)
-
     def _gather(self, batch: pa.RecordBatch, times: Times) -> Iterator[tuple[int, Any]]:
         for pane, part in by_number(batch, self._ends.windows.panes_of_times(times)):
             self._table.add(pane, part)
