@@ -85,7 +85,3 @@ class GridWindows(ToldWindows[C], Generic[C]):
         reached = self._told_before.time_of(batch, self._ends.reached)
         late = is_over(windows, self._ends.lateness, windows.panes_of_times(times), reached)
         return in_time(batch, times, late, lambda rows: out.emit_side(LATE, rows))
-
-    def _some_told(self, end: Milliseconds) -> bool:
-        """Whether ``_told_before`` has to be asked of each key."""
-        return self._told_before.any_of(end)

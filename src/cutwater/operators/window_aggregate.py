@@ -81,8 +81,8 @@ class WindowAggregate(ToldWindows[KeySet]):
     ) -> Iterator[bool]:
         for batch in self._rows_of(self._windows.panes_of_window(end), changed):
             wanted = batch if changed is None else batch.filter(pa.array(changed.among(self._keys_of(batch))))
-            if self._told_before.any_of(end):
-                wanted = wanted.filter(pa.array(self._told_before.untold(wanted, end)))
+            if self._told_before.any_of(end, early=early):
+                wanted = wanted.filter(pa.array(self._told_before.untold(wanted, end, early=early)))
             if wanted.num_rows:
                 out.emit(self._told(wanted, end, early=early))
             yield False
