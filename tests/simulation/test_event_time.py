@@ -197,6 +197,23 @@ def test_a_record_that_was_late_is_late_again_after_a_failure() -> None:
     assert met(before, CHECKPOINT, late) == met(before, CHECKPOINT, FAIL, late) == [(1000, None), (100, 989)]
 
 
+@pytest.mark.parametrize(
+    ("behind", "met"),
+    [([], MAX_WATERMARK), ([("a", 500)], MAX_WATERMARK), ([("a", 2000)], 1989)],
+    ids=["nothing follows", "time stands still", "time goes on"],
+)
+def test_a_timer_for_a_time_that_has_passed_waits_for_the_next_watermark_behind_a_failure_too(
+    behind: list[Any], met: int
+) -> None:
+    def seen(*steps: Any) -> list[Any]:
+        late = script([("a", 1000)], ADVANCE("1s"), [("b", 100)], *steps, behind, ADVANCE("1s"))
+        return run(one_source, {"in": late})["out"]
+
+    rows = seen(CHECKPOINT)
+    assert rows == seen(CHECKPOINT, FAIL)
+    assert [row.watermark for row in rows if row.what == "timer" and row.k == "b"] == [met]
+
+
 def test_a_watermark_that_overtook_its_records_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule 23, broken: what the header says counts before the records behind it."""
     process = OperatorSubtask._process

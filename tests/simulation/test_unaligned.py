@@ -23,7 +23,7 @@ from cutwater.errors import CutwaterError, DamagedCheckpoint
 from cutwater.flow.envelope import Row, RowKind
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.watermarks import MIN_WATERMARK
-from cutwater.operators import window_aggregate
+from cutwater.operators import told_windows
 from cutwater.operators.stored_watermark import stored_watermark
 from cutwater.subtask import operator_subtask
 from cutwater.subtask.chain import Chain
@@ -442,7 +442,7 @@ def _the_rest_of_a_firing_waits_for_the_next_watermark(patch: Patch) -> None:
 
 
 def _what_was_told_in_a_firing_is_not_frozen(patch: Patch) -> None:
-    patch.setattr(window_aggregate, "stored_watermark", lambda time, due=None: stored_watermark(MIN_WATERMARK, due))
+    patch.setattr(told_windows, "stored_watermark", lambda time, due=None: stored_watermark(MIN_WATERMARK, due))
 
 
 def _r24_what_a_combine_held_is_narrowed_to_own_keys(patch: Patch) -> None:

@@ -165,7 +165,7 @@ def _a_subtask_that_knew_of_no_time_does_not_count(patch: Patch) -> None:
 
 
 def _what_faster_subtasks_had_told_is_forgotten(patch: Patch) -> None:
-    patch.setattr(ToldBefore, "any_of", lambda self, end: False)
+    patch.setattr(ToldBefore, "any_of", lambda self, end, early: False)
 
 
 def _replayed_rows_tell_the_time_of_their_old_senders(patch: Patch) -> None:

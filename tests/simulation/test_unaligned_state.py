@@ -16,7 +16,7 @@ from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.transport import Step
-from cutwater.operators import grid_windows
+from cutwater.operators import told_windows
 from cutwater.state.operator_states import BoundOperatorStates
 from cutwater.subtask.operator_subtask import OperatorSubtask
 from tests.simulation.journeys import Journey, TroubledWorld
@@ -168,8 +168,8 @@ def test_a_broken_broadcast_is_caught(break_it: Callable[[Patch], None], monkeyp
 
 
 def _what_is_due_is_told_to_be_done(patch: Patch) -> None:
-    real = grid_windows.stored_watermark
-    patch.setattr(grid_windows, "stored_watermark", lambda time, due=None: real(time if due is None else due))
+    real = told_windows.stored_watermark
+    patch.setattr(told_windows, "stored_watermark", lambda time, due=None: real(time if due is None else due))
 
 
 @pytest.mark.usefixtures("small_steps")

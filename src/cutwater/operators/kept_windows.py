@@ -12,7 +12,7 @@ from cutwater.flow.event_time import EventTime, Times
 from cutwater.flow.watermarks import Milliseconds
 from cutwater.operators.early_results import ChangedValues
 from cutwater.operators.grid_windows import GridWindows
-from cutwater.operators.keyed_state import bare_keys_of
+from cutwater.operators.keyed_state import bare_keys_of, rows_of_keys
 from cutwater.operators.operator import Collector, OperatorContext
 from cutwater.operators.window_content import KeyWindow, Told, WindowContent, tell
 from cutwater.operators.window_results import WINDOW_START, windowed
@@ -137,7 +137,7 @@ class KeptWindows(GridWindows[ChangedValues]):
         pairs = zip(changed, repeat(slots)) if changed is not None else (yield from self._keys_of_all(slots))
         mark = early if self._every is not None else None
         while step := list(_a_step(pairs)):
-            untold = self._untold(step, end)
+            untold = self._untold(step, end, early=early)
             rows = self._rows_at(
                 [key for key, some in untold for _ in some], [slot for _, some in untold for slot in some]
             )
@@ -168,14 +168,11 @@ class KeptWindows(GridWindows[ChangedValues]):
                 yield True
         return iter(together.items())
 
-    def _untold(self, pairs: list[tuple[Any, Slots]], end: Milliseconds) -> list[tuple[Any, Slots]]:
-        if not self._some_told(end):
+    def _untold(self, pairs: list[tuple[Any, Slots]], end: Milliseconds, *, early: bool) -> list[tuple[Any, Slots]]:
+        if not self._told_before.any_of(end, early=early):
             return pairs
-        keys = [key for key, _ in pairs]
-        columns = [keys] if len(self._keys) == 1 else [list(column) for column in zip(*keys, strict=True)]
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, self._key_schema, strict=True)]
-        rows = pa.RecordBatch.from_arrays(arrays, schema=self._key_schema)
-        return list(compress(pairs, self._told_before.untold(rows, end)))
+        rows = rows_of_keys([key for key, _ in pairs], self._key_schema)
+        return list(compress(pairs, self._told_before.untold(rows, end, early=early)))
 
     def _drop(self, slot: int) -> Iterator[None]:
         keys = self._keys_of.pop(slot)

@@ -1,6 +1,6 @@
 """Functions of the user with state by key: keyed process and reduce."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import GeneratorType
 from typing import Any
 
@@ -11,8 +11,9 @@ from cutwater.flow.ids import CheckpointId
 from cutwater.flow.watermarks import MAX_WATERMARK, Milliseconds
 from cutwater.functions import KeyedFunction, Timers
 from cutwater.operators.keyed_state import KeyedStateOperator, StoreHolder, key_schema, keys_of
-from cutwater.operators.operator import Collector, OperatorContext, OperatorSnapshot
+from cutwater.operators.operator import Collector, Json, OperatorContext, OperatorSnapshot
 from cutwater.operators.process import ContextFunction, FunctionInput, several
+from cutwater.operators.stored_watermark import restored_due, restored_watermark, stored_watermark
 from cutwater.operators.timers import TimerQueue
 from cutwater.operators.user_code import user_error
 from cutwater.rows import Row, RowsInTurn, batch_of, row_of, row_type, rows_of
@@ -65,6 +66,9 @@ class KeyedProcessOperator(ContextFunction, StoreHolder):
         self._states = bind_states(self.fn, self.store, ctx.uid, self._key_schema, ctx.now)
         self._timers = {kind: TimerQueue(self.store, kind, self._key_schema) for kind in self._timer_kinds()}
         super().open(ctx)
+        self._fired_until = restored_watermark(ctx)
+        """While timers fire that is behind ``context.watermark``; so it is behind a restore from between two steps."""
+        self.know(restored_due(ctx))
         self._steps = ctx.steps
         self.context.timers = Timers(self._set_timer)
 
@@ -119,7 +123,6 @@ class KeyedProcessOperator(ContextFunction, StoreHolder):
         self._timers[kind].set(self._states.key, time)
 
     def on_watermark(self, watermark: Milliseconds, out: Collector) -> Iterator[None]:
-        self.know(watermark)
         yield from self._fire_until(watermark, out)
         out.advance(watermark)
 
@@ -129,9 +132,14 @@ class KeyedProcessOperator(ContextFunction, StoreHolder):
             yield from self._fire_until(watermark, out)
 
     def _fire_until(self, watermark: Milliseconds, out: Collector) -> Iterator[None]:
-        if self._timers:
-            timers = self._timers["event"]
-            yield from self._fire(timers.last() if watermark == MAX_WATERMARK else timers.due(watermark), out)
+        """A watermark that is told again fires nothing, or else a timer that was set for a time which had passed would fire sooner
+        behind a restore: it waits until time goes on, or ends."""
+        if watermark > self._fired_until or watermark == MAX_WATERMARK:
+            self.know(watermark)
+            if self._timers:
+                timers = self._timers["event"]
+                yield from self._fire(timers.last() if watermark == MAX_WATERMARK else timers.due(watermark), out)
+            self._fired_until = watermark
 
     def next_timer(self) -> Milliseconds | None:
         return self._timers["processing"].earliest() if self._timers else None
@@ -158,6 +166,12 @@ class KeyedProcessOperator(ContextFunction, StoreHolder):
             self._emit(results, out)
             self._states.tend()
             yield
+
+    def _stored_time(self) -> Mapping[str, Json]:
+        watermark = self.context.watermark
+        if watermark is None or watermark == self._fired_until:
+            return super()._stored_time()
+        return stored_watermark(self._fired_until, watermark)
 
     def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot:
         time = super().snapshot(checkpoint)

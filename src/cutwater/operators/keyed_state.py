@@ -72,6 +72,13 @@ def bare_keys_of(batch: pa.RecordBatch, keys: Sequence[str]) -> list[Any]:
     return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
 
+def rows_of_keys(keys: list[Any], schema: pa.Schema) -> pa.RecordBatch:
+    """A row for each, of which there are some: what ``bare_keys_of`` gives, back in columns."""
+    columns = [keys] if len(schema) == 1 else [list(column) for column in zip(*keys, strict=True)]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
 def opened_store(ctx: OperatorContext) -> KeyedStateStore:
     """This operator's store, with what the restored checkpoint holds for it."""
     store = ctx.backend.open(ctx.uid, ctx.key_groups, ctx.max_parallelism)

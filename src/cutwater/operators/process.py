@@ -95,9 +95,11 @@ class ContextFunction(Operator):
                 rows.clear()
 
     def snapshot(self, checkpoint: CheckpointId) -> OperatorSnapshot | None:
-        time = {} if self.context.watermark is None else stored_watermark(self.context.watermark)
-        inline = self.inline_with(time)
+        inline = self.inline_with(self._stored_time())
         return OperatorSnapshot(inline=inline) if inline else None
+
+    def _stored_time(self) -> Mapping[str, Json]:
+        return {} if self.context.watermark is None else stored_watermark(self.context.watermark)
 
     def inline_with(self, inline: Mapping[str, Json]) -> Json:
         """``inline`` and the function's operator states as they are now, for a snapshot."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 from cutwater.flow.event_time import EventTime, Times
 from cutwater.flow.watermarks import MAX_WATERMARK, MIN_WATERMARK, Milliseconds
 from cutwater.operators.early_results import ChangedValues, EarlyResults
-from cutwater.operators.keyed_state import KeyedStateOperator, bare_keys_of, key_schema
+from cutwater.operators.keyed_state import KeyedStateOperator, bare_keys_of, key_schema, rows_of_keys
 from cutwater.operators.operator import Collector, Json, OperatorContext
 from cutwater.operators.restored_timers import RestoredEntries, RestoredKeys
 from cutwater.operators.soonest import KeysAhead
@@ -221,15 +221,20 @@ class SessionWindows(KeyedStateOperator):
             yield from self._tell_early(iter(keys or ()), out)
 
     def _tell_early(self, keys: Iterator[Any], out: Collector) -> Iterator[None]:
+        """Those that are open, and were for the old subtask of their key: what that told is over."""
         for step in self._steps.of(self._expected(keys), SESSIONS_A_STEP):
-            sessions = ((key, KeyWindow(*raw)) for key in step for raw in self._table.get(key) or ())
-            self._tell((Told(key, each) for key, each in sessions if each.end - 1 > self._reached), out, early=True)
+            sessions = ((key, KeyWindow(*raw), time) for key, time in step for raw in self._table.get(key) or ())
+            self._tell((Told(key, each) for key, each, time in sessions if each.end - 1 > time), out, early=True)
             yield
 
-    def _expected(self, keys: Iterator[Any]) -> Iterator[Any]:
+    def _expected(self, keys: Iterator[Any]) -> Iterator[tuple[Any, Milliseconds]]:
+        """Each key, and how far time has come for it."""
         while some := list(islice(keys, SESSIONS_A_STEP)):
             self.store.expect(some)
-            yield from some
+            times = [self._reached] * len(some)
+            if self._told_before.is_ahead_of(self._reached):
+                times = self._reached_of(rows_of_keys(some, self._key_schema))
+            yield from zip(some, times, strict=True)
 
     def end_of_input(self, out: Collector, *, drain: bool) -> Iterator[None]:
         """By the clock too the sessions that are open when all input has ended are told, as they are."""

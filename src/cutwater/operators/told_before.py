@@ -4,7 +4,7 @@ An unaligned checkpoint finds some subtasks further in time than others. Time go
 others had told by then must not be told again: not of the keys that were theirs. For those, a record that comes behind the time
 of the old subtask is late still: what it belongs to was told, and is forgotten. Windows that allowed lateness still held are told
 again all the same: that is what they do, and one that changed meanwhile would be missed. Those that it held no longer are not:
-some of their panes are gone.
+some of their panes are gone. Nor is one that was told ever told early: it is over.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,20 +37,28 @@ class ToldBefore:
         for first, last, time in self._entries:
             np.maximum(self._by_group[first : last + 1], time, out=self._by_group[first : last + 1])
 
+    def is_ahead_of(self, reached: Milliseconds) -> bool:
+        """Whether time had come further for some keys."""
+        return self._until > reached
+
     def time_of(self, rows: pa.RecordBatch, reached: Milliseconds) -> Times | Milliseconds:
         """How far time has come for the key of each row, where it has come to ``reached`` for all."""
-        if reached >= self._until:
+        if not self.is_ahead_of(reached):
             return reached
         groups = key_groups(hash_columns(rows, self._keys), self._max_parallelism)
         return np.maximum(self._by_group[groups], reached)
 
-    def any_of(self, end: Milliseconds) -> bool:
-        """Whether the window that ends there may have been told, and done with, of some keys."""
-        return end - 1 + self._lateness <= self._until
+    def any_of(self, end: Milliseconds, *, early: bool) -> bool:
+        """Whether some keys may be none of those that the window which ends there is to be told of."""
+        return self._told_by(end, early) <= self._until
 
-    def untold(self, keys: pa.RecordBatch, end: Milliseconds) -> npt.NDArray[np.bool_]:
-        """Whether it is still to be told of each key, if only once more."""
-        return np.full(keys.num_rows, self.time_of(keys, MIN_WATERMARK) < end - 1 + self._lateness)
+    def untold(self, keys: pa.RecordBatch, end: Milliseconds, *, early: bool) -> npt.NDArray[np.bool_]:
+        """Whether it is still to be told of each key, if only once more; ``early``: whether it is still open for it."""
+        return np.full(keys.num_rows, self.time_of(keys, MIN_WATERMARK) < self._told_by(end, early))
+
+    def _told_by(self, end: Milliseconds, early: bool) -> Milliseconds:
+        """When it is over, or done with."""
+        return end - 1 + (0 if early else self._lateness)
 
     def stored(self, reached: Milliseconds) -> Mapping[str, Any]:
         """The inline part of a snapshot."""

@@ -11,15 +11,12 @@ from cutwater.aggregates import AggregateSpec
 from cutwater.flow.columns import shown_keys
 from cutwater.flow.event_time import EventTime, Times
 from cutwater.flow.partitioning import by_number
-from cutwater.flow.watermarks import MAX_WATERMARK, Milliseconds
+from cutwater.flow.watermarks import Milliseconds
 from cutwater.operators.accumulators import AccumulatorPlan, merge_of_partials, plan_aggregates, plan_partials
-from cutwater.operators.early_results import EarlyResults
-from cutwater.operators.keyed_state import KeyedStateOperator
 from cutwater.operators.late_records import in_time
-from cutwater.operators.operator import Collector, Json, OperatorContext
-from cutwater.operators.stored_watermark import restored_due, restored_watermark, stored_watermark
-from cutwater.operators.told_before import ToldBefore
-from cutwater.operators.window_ends import AT_ONCE, WindowEnds
+from cutwater.operators.operator import Collector, OperatorContext
+from cutwater.operators.told_windows import ToldWindows
+from cutwater.operators.window_ends import WindowEnds
 from cutwater.operators.window_panes import PANE, is_over, with_pane
 from cutwater.operators.window_results import LATE, WINDOW_START, of_window, windowed
 from cutwater.state.encoded_keys import plain
@@ -32,15 +29,8 @@ PARTIAL, RAW = 0, 1
 """The ports: combined rows, which are in time or of no use to anybody, and records that may be late."""
 
 
-class WindowAggregate(KeyedStateOperator):
+class WindowAggregate(ToldWindows[KeySet]):
     """One row for each key of a window when its time is over. What time is, the subclasses say."""
-
-    kind_of_time: str
-
-    @property
-    def by_clock(self) -> bool:
-        """Whether results depend on when records came."""
-        return self.kind_of_time == "processing" or self._every is not None
 
     def __init__(
         self,
@@ -49,16 +39,13 @@ class WindowAggregate(KeyedStateOperator):
         ends: WindowEnds,
         early: Milliseconds | None,
     ) -> None:
-        self._keys = tuple(keys)
-        self._every = early
+        super().__init__(keys, ends, early)
         self.results = dict(results)
-        self._ends = ends
         self._windows = ends.windows
-        self.where = "window"
 
     def describe(self) -> str:
         """What its state was gathered by."""
-        return f"window({self._windows}, time={self.kind_of_time!r})"
+        return self._describe()
 
     def _bind(self, plan: AccumulatorPlan) -> pa.Schema:
         """``plan`` is that of the partial rows, by key and pane."""
@@ -70,17 +57,10 @@ class WindowAggregate(KeyedStateOperator):
 
     def open(self, ctx: OperatorContext) -> None:
         self.where = f"window {ctx.name!r} ({ctx.uid})"
-        self._now = ctx.now
         self._open_store(ctx)
         columns = [(each.column, merge_of_partials(each.merge)) for each in self._plan.accumulators]
         self._table: PaneTable = self.store.panes(TABLE, self._key_schema, WINDOW_START, columns)
-        self._ends.reached = restored_watermark(ctx)
-        self._resumed = restored_due(ctx)
-        self._told_before = ToldBefore(ctx, self._keys, self._ends.lateness)
-        for pane in self._table.panes():
-            self._ends.expect(pane)
-        self._early = EarlyResults(self._every, self._nothing_changed)
-        self._early.note_all(self._ends.open_ones(), ctx.now())
+        self._open_windows(ctx, self._table.panes())
 
     def _nothing_changed(self) -> KeySet:
         return KeySet(self._partial_keys)
@@ -89,52 +69,23 @@ class WindowAggregate(KeyedStateOperator):
     def _partial_keys(self) -> pa.Schema:
         return pa.schema([field.with_type(plain(field.type)) for field in self._key_schema])
 
-    def _note_early(self, pane: Milliseconds, part: pa.RecordBatch) -> None:
-        if self._every is None:
-            return
-        keys, now = self._keys_of(part), self._now()
-        for end in self._windows.ends_of_pane(pane):
-            if end - 1 > self._ends.reached:
-                self._early.note(end, keys, now)
-
     def _keys_of(self, partial: pa.RecordBatch) -> pa.RecordBatch:
         return partial.select(list(range(len(self._keys))))
 
-    def _tell_early(self, now: Milliseconds, out: Collector) -> Iterator[None]:
-        for end, changed in self._early.take(now):
-            if end - 1 > self._ends.reached:
-                self.may_be_cut = False
-                yield from self._tell(end, out, changed, early=True)
-                self.may_be_cut = True
-
-    def _tell_until(self, time: Milliseconds, out: Collector) -> Iterator[None]:
-        self._ends.due_until = time
-        for end in self._ends.due(time):
-            # Half of a window: a snapshot could not say which of its keys were told.
-            self.may_be_cut = False
-            yield from self._tell(end, out)
-            yield from self._reach(end - 1)
-            self.may_be_cut = True
-            yield
-        yield from self._reach(time)
-        self._ends.due_until = None
-
-    def _reach(self, time: Milliseconds) -> Iterator[None]:
-        for pane in self._ends.reach(time):
-            self._table.drop(pane)
-            yield
+    def _drop(self, slot: int) -> Iterator[None]:
+        self._table.drop(slot)
+        yield
 
     def _tell(
-        self, end: Milliseconds, out: Collector, changed: KeySet | None = None, *, early: bool = False
-    ) -> Iterator[None]:
-        """The window that ends there; with ``changed`` only those keys."""
+        self, end: Milliseconds, out: Collector, changed: KeySet | None, *, early: bool = False
+    ) -> Iterator[bool]:
         for batch in self._rows_of(self._windows.panes_of_window(end), changed):
             wanted = batch if changed is None else batch.filter(pa.array(changed.among(self._keys_of(batch))))
-            if self._told_before.any_of(end):
-                wanted = wanted.filter(pa.array(self._told_before.untold(wanted, end)))
+            if self._told_before.any_of(end, early=early):
+                wanted = wanted.filter(pa.array(self._told_before.untold(wanted, end, early=early)))
             if wanted.num_rows:
                 out.emit(self._told(wanted, end, early=early))
-            yield
+            yield False
 
     def _rows_of(self, panes: Iterable[int], changed: KeySet | None) -> Iterator[pa.RecordBatch]:
         """Of all keys, or at least of those that ``changed``."""
@@ -150,10 +101,6 @@ class WindowAggregate(KeyedStateOperator):
         mark = early if self._every is not None else None
         window = of_window(end - self._windows.size, end, partial.num_rows, mark)
         return pa.RecordBatch.from_arrays([*keys, *window, *results], schema=self._schema)
-
-    def _inline(self) -> Json:
-        reached = self._ends.reached
-        return {**stored_watermark(reached, self._ends.due_until), **self._told_before.stored(reached)}
 
 
 class EventTimeWindows(WindowAggregate):
@@ -174,8 +121,6 @@ class EventTimeWindows(WindowAggregate):
     ) -> None:
         super().__init__(keys, results, WindowEnds(windows, lateness), early)
         self._time = time
-        self._again: dict[Milliseconds, KeySet] = {}
-        """Windows that late rows changed, and the keys of those. Not in snapshots: it is told before the next one."""
 
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
         partial, raw = inputs
@@ -191,10 +136,7 @@ class EventTimeWindows(WindowAggregate):
         batch = self._in_time(batch, out) if port == RAW else self._without_late(batch)
         for pane, part in by_number(batch.drop_columns([PANE]), batch.column(PANE).to_numpy()):
             self._table.merge(pane, part)
-            for end in self._ends.expect(pane):
-                self._again.setdefault(end, self._nothing_changed()).add(self._keys_of(part))
-            self._note_early(pane, part)
-        self.may_be_cut = not self._again
+            self._note_changed(pane, self._keys_of(part))
 
     def _in_time(self, batch: pa.RecordBatch, out: Collector) -> pa.RecordBatch:
         """The records that are not late, as partial rows."""
@@ -209,29 +151,6 @@ class EventTimeWindows(WindowAggregate):
     def _is_late(self, rows: pa.RecordBatch, panes: Times) -> npt.NDArray[np.bool_]:
         reached = self._told_before.time_of(rows, self._ends.reached)
         return is_over(self._windows, self._ends.lateness, panes, reached)
-
-    def on_watermark(self, watermark: Milliseconds, out: Collector) -> Iterator[None]:
-        yield from self._tell_again(out)
-        yield from self._tell_until(watermark, out)
-        out.advance(watermark)
-
-    def resuming(self, out: Collector) -> Iterator[None]:
-        if self._resumed > self._ends.reached:
-            yield from self._tell_until(self._resumed, out)
-
-    def next_timer(self) -> Milliseconds | None:
-        return AT_ONCE if self._again else self._early.due
-
-    def on_processing_time(self, now: Milliseconds, out: Collector) -> Iterator[None]:
-        yield from self._tell_again(out)
-        yield from self._tell_early(now, out)
-
-    def _tell_again(self, out: Collector) -> Iterator[None]:
-        """In steps, behind the batch that changed them: one record may be in very many windows, and each has many pieces."""
-        while self._again:
-            end = min(self._again)
-            yield from self._tell(end, out, self._again.pop(end))
-        self.may_be_cut = True
 
 
 class ProcessingTimeWindows(WindowAggregate):
@@ -259,18 +178,4 @@ class ProcessingTimeWindows(WindowAggregate):
         times = np.full(batch.num_rows, np.maximum(self._now(), reached + 1), np.int64)
         for pane, part in by_number(batch, self._windows.panes_of_times(times)):
             self._table.merge(pane, part)
-            self._ends.expect(pane)
-            self._note_early(pane, part)
-
-    def next_timer(self) -> Milliseconds | None:
-        due = (self._ends.first(), self._early.due)
-        return min((each for each in due if each is not None), default=None)
-
-    def on_processing_time(self, now: Milliseconds, out: Collector) -> Iterator[None]:
-        yield from self._tell_until(now - 1, out)
-        yield from self._tell_early(now, out)
-
-    def end_of_input(self, out: Collector, *, drain: bool) -> Iterator[None]:
-        """The windows that are open when all input has ended are told as they are."""
-        if drain:
-            yield from self._tell_until(MAX_WATERMARK, out)
+            self._note_changed(pane, self._keys_of(part))

@@ -32,13 +32,9 @@ class WindowEnds:
         self._held: set[Milliseconds] = set()
         """The same panes, or windows."""
 
-    def expect(self, pane: Milliseconds) -> list[Milliseconds]:
-        """The pane has records: each of its windows is to be told when it ends. The ends of those that were told already and
-        are not done with."""
-        return self.expect_ends(pane, self.windows.ends_of_pane(pane))
-
-    def expect_ends(self, slot: Milliseconds, ends: Iterable[Milliseconds]) -> list[Milliseconds]:
-        """The same of the windows that end there. ``slot``: where their records are kept, a pane or the start of a window."""
+    def expect(self, slot: Milliseconds, ends: Iterable[Milliseconds]) -> list[Milliseconds]:
+        """The slot, a pane or the start of a window, has records: each of its windows, which end there, is to be told when it
+        ends. The ends of those that were told already and are not done with."""
         if slot not in self._held:
             self._held.add(slot)
             last_end = int(self.windows.last_ends(np.array([slot]))[0])

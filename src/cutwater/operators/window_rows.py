@@ -69,9 +69,6 @@ class WindowRows(GridWindows[KeySet]):
     def _slots(self) -> Iterable[int]:
         return list(self._table.buckets())
 
-    def _ends_of_slot(self, slot: int) -> Iterable[Milliseconds]:
-        return self._ends.windows.ends_of_pane(slot)
-
     def _gather(self, batch: pa.RecordBatch, times: Times) -> Iterator[tuple[int, Any]]:
         for pane, part in by_number(batch, self._ends.windows.panes_of_times(times)):
             self._table.add(pane, part)
@@ -86,7 +83,7 @@ class WindowRows(GridWindows[KeySet]):
     ) -> Iterator[bool]:
         mark = early if self._every is not None else None
         none_told = True
-        for part in self._by_key(end, changed):
+        for part in self._by_key(end, changed, early=early):
             if part is not None:
                 none_told = False
                 results = self._results_of(part, end, out)
@@ -95,12 +92,12 @@ class WindowRows(GridWindows[KeySet]):
                     out.emit(with_window(results, self.where_ends_stand, window, self._schema))
             yield none_told
 
-    def _by_key(self, end: Milliseconds, changed: KeySet | None) -> Iterator[KeyedRows | None]:
+    def _by_key(self, end: Milliseconds, changed: KeySet | None, *, early: bool) -> Iterator[KeyedRows | None]:
         """All rows of the window, in parts of whole keys. None between two steps towards a part."""
         panes = self._ends.windows.panes_of_window(end)
         table = self._table
         for share in table.shares(panes) if isinstance(table, ReadsInShares) else [table.read(panes)]:
-            wanted = (self._wanted(batch, end, changed) for batch in _in_steps(share))
+            wanted = (self._wanted(batch, end, changed, early=early) for batch in _in_steps(share))
             yield from self._of_share(wanted)
 
     def _of_share(self, share: Iterable[pa.RecordBatch]) -> Iterator[KeyedRows | None]:
@@ -122,9 +119,11 @@ class WindowRows(GridWindows[KeySet]):
             for own in _divided(some - some[0], ROWS_A_STEP):
                 yield KeyedRows(rows.slice(own[0], own[-1] - own[0]), own - own[0])
 
-    def _wanted(self, batch: pa.RecordBatch, end: Milliseconds, changed: KeySet | None) -> pa.RecordBatch:
-        if self._some_told(end):
-            batch = batch.filter(pa.array(self._told_before.untold(batch, end)))
+    def _wanted(
+        self, batch: pa.RecordBatch, end: Milliseconds, changed: KeySet | None, *, early: bool
+    ) -> pa.RecordBatch:
+        if self._told_before.any_of(end, early=early):
+            batch = batch.filter(pa.array(self._told_before.untold(batch, end, early=early)))
         return batch if changed is None else batch.filter(pa.array(changed.among(self._keys_of(batch))))
 
     def _keys_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -1,6 +1,7 @@
 """Keys by when to look at them: however many there are, none of what is done here takes long."""
 
 from collections import deque
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Any
 
@@ -19,14 +20,17 @@ Entry = tuple[Any, ...]
 
 class DueKeys:
     """Each key once. What is noted with times that ascend, as those of a clock do, stays in that order; what was restored may
-    have any times.
+    have any times. A time that is further away than ``longest`` is of a clock that was ahead, or it is this one that was set
+    back: its key is looked at when ``longest`` is over, so that nobody waits behind it for longer.
 
     A key that is removed leaves a stale entry. There are never more than a few times as many of them as keys, or as were restored.
     """
 
-    __slots__ = ("_due", "_entries", "_later", "_numbers", "_removed", "_restored", "_sooner", "of_slot")
+    __slots__ = ("_due", "_entries", "_later", "_longest", "_numbers", "_removed", "_restored", "_sooner", "of_slot")
 
-    def __init__(self) -> None:
+    def __init__(self, longest: Milliseconds) -> None:
+        """``longest``: nothing is noted that is due later than that."""
+        self._longest = longest
         self._entries = PartedDict()
         """Of each key the one that counts; any other is stale."""
         self.of_slot = self._entries.of_slot
@@ -73,15 +77,28 @@ class DueKeys:
         for _ in range(LOOKED_THROUGH):
             if len(self._due) >= most or (entry := self._next(now)) is None:
                 break
-            if self._counts(entry):
+            if not self._counts(entry):
+                continue
+            if entry[0] <= now:
                 self._due.append(entry)
+            else:
+                self._put_off(entry[-1], now + self._longest)
         return [entry[-1] for entry in self._due[:most]]
 
     def _next(self, now: Milliseconds) -> Entry | None:
         noted = self._sooner or self._later
-        if self._restored and self._restored[0][0] <= (min(noted[0][0], now) if noted else now):
-            return heappop(self._restored)
-        return noted.popleft() if noted and noted[0][0] <= now else None
+        restored = self._restored
+        if self._gives(restored, now) and not (self._gives(noted, now) and noted[0][0] < restored[0][0]):
+            return heappop(restored)
+        return noted.popleft() if self._gives(noted, now) else None
+
+    def _gives(self, entries: Sequence[Entry], now: Milliseconds) -> bool:
+        """Whether the time of its first one has come, or is one that nobody can have noted by this clock."""
+        return bool(entries) and not now < entries[0][0] <= now + self._longest
+
+    def _put_off(self, key: Any, time: Milliseconds) -> None:
+        entry = self.of_slot[hash(key) % SLOTS][key] = (time, key)
+        self._later.append(entry)
 
     def _counts(self, entry: Entry) -> bool:
         return self._entries.get(entry[-1], None) is entry

@@ -58,7 +58,7 @@ class Handle:
         self._values_a_key = 1.0
         """As was seen in sweeps: where they are many, few keys are read at once."""
         if ttl is not None:
-            self._queue = DueKeys()
+            self._queue = DueKeys(ttl)
             self._unseen = self._restored()
 
     @property

@@ -52,6 +52,16 @@ WITH_LATENESS: dict[str, Callable[[cw.Stream, cw.Stream], cw.Stream]] = {
 }
 """What a window tells is the sum of its times."""
 
+EARLY: dict[str, Callable[[cw.Stream, cw.Stream], cw.Stream]] = {
+    "early_columns": lambda a, b: held_for_10(a, "1s").agg(ts=cw.sum("ts")),
+    "early_rows": lambda a, b: held_for_10(a, "1s").process(sum_of_window, "k long, ts long"),
+    "early_merged": lambda a, b: held_for_10(a, "1s").agg(ts=Sum()),
+    "early_values": lambda a, b: held_for_10(a, "1s").reduce(lambda x, y: (x.k, x.ts + y.ts)),
+    "early_session": lambda a, b: (
+        a.key_by("k").window(cw.session("10ms"), allowed_lateness="30ms", early="1s").agg(ts=cw.sum("ts"))
+    ),
+}
+
 
 class Sum(cw.AggregateFunction):
     accumulator_type = "long"
@@ -70,8 +80,8 @@ class Sum(cw.AggregateFunction):
         return accumulator
 
 
-def held_for_10(a: cw.Stream) -> Any:
-    return a.key_by("k").window(cw.sliding("30ms", "10ms"), allowed_lateness="10ms")
+def held_for_10(a: cw.Stream, early: str | None = None) -> Any:
+    return a.key_by("k").window(cw.sliding("30ms", "10ms"), allowed_lateness="10ms", early=early)
 
 
 def sum_of_window(rows: Any, ctx: Any) -> Any:
@@ -91,7 +101,7 @@ class Restored:
             env.read(cw.from_rows([], each), uid=uid).with_timestamps("ts")
             for uid, each in zip("ab", SIDES, strict=True)
         )
-        operator = {**JOINS, **SESSIONS, **BY_THE_CLOCK, **WITH_LATENESS}[which](a, b)._inputs[0].draft.body
+        operator = {**JOINS, **SESSIONS, **BY_THE_CLOCK, **WITH_LATENESS, **EARLY}[which](a, b)._inputs[0].draft.body
         assert isinstance(operator, Operator)
         if stored is not None and inline is not None:
             stored.inline = (inline,)
@@ -238,6 +248,22 @@ def test_windows_that_lateness_held_no_longer_are_not_told_again(
     assert sorted(end for _, end in held) == [100, 110, 120]
     assert behind.told() == {**held, (SLOW, 80): 75, (SLOW, 90): 75, (SLOW, 100): 75}
     assert behind.out.side == {}
+
+
+@pytest.mark.parametrize("twice", [False, True], ids=["once", "twice"])
+@pytest.mark.parametrize("which", EARLY)
+def test_what_was_over_for_the_old_subtask_of_a_key_is_not_told_early(which: str, twice: bool) -> None:
+    """Though allowed lateness holds it, and the own time is not there yet."""
+    alone = Restored(which)
+    alone.left((FAST, 75), (FAST, 95))
+    alone.watermark(FAST_TIME)
+    behind = of_two(which, alone.stored(), twice=twice)
+    alone.operator.checkpoint_ended(CheckpointId(1), completed=False)
+    behind.left((SLOW, 75))
+    after(behind.operator.on_processing_time(1000, behind.out))
+    early = behind.rows_with_end()
+    assert {key for key, end in early if end - 1 <= FAST_TIME} == {SLOW}
+    assert {key for key, end in early if end - 1 > FAST_TIME} == {FAST}
 
 
 def test_a_record_is_not_kept_in_windows_that_were_over_for_its_key() -> None:

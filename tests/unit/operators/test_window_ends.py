@@ -28,7 +28,7 @@ def test_each_pane_is_done_with_once_as_soon_as_its_last_window_is(
     for times, watermark in turns:
         panes = windows.panes_of_times(np.array(times, np.int64))
         for pane in panes[~is_over(windows, lateness, panes, ends.reached)].tolist():
-            ends.expect(pane)
+            ends.expect(pane, windows.ends_of_pane(pane))
             kept.add(pane)
         dropped = list(ends.reach(watermark))
         over = {pane for pane in kept if is_over(windows, lateness, np.array([pane]), ends.reached)[0]}

@@ -568,6 +568,39 @@ def test_elements_that_were_added_by_a_clock_that_was_behind_take_no_others_with
     assert list(restored.items) == [1]
 
 
+@pytest.mark.parametrize("restored", [False, True])
+def test_what_was_written_by_a_clock_that_was_ahead_keeps_no_others_from_being_dropped(restored: bool) -> None:
+    """Neither other keys, nor what else is under the same one."""
+    function, clock, store = Expiring(), Clock(), open_store()
+    states = bound(function, store, clock)
+
+    def write(key: str, number: int) -> None:
+        states.key = key
+        function.value.value = number
+        function.items.append(number)
+        function.entries[str(number)] = number
+
+    clock.time += 1_000_000
+    write("ahead", -1)
+    clock.time -= 1_000_000
+    if restored:
+        written, store, function = store, open_store(), Expiring()
+        for frozen in written.freeze():
+            store.restore(frozen.name, frozen.batches())
+        states = bound(function, store, clock)
+    for number in range(100):
+        clock.time += 100
+        write("ahead", number)
+        write(str(number), number)
+        states.tend()
+    assert all(len(kept(store, name)) < 30 for name in ("value", "items", "entries"))
+    for _ in range(2):
+        clock.time += 1_100
+        states.tend()
+    assert [len(kept(store, name)) for name in ("value", "items", "entries")] == [0, 1, 1]
+    assert [len(kept(store, name)[0]) for name in ("items", "entries")] == [1, 1]
+
+
 def test_expired_elements_of_a_key_that_is_always_written_to_are_dropped() -> None:
     function, clock, store = Expiring(), Clock(), open_store()
     states = bound(function, store, clock)
