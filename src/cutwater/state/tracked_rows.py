@@ -85,7 +85,7 @@ class TrackedRowTable(MemoryRowTable):
         self._top = parted_if_large(self._top)
         if self._snapshots.latest:
             return
-        left = MERGE_STEP
+        left = MERGE_STEP - self._let_go()
         while left > 0 and len(self._below) > 1:
             left -= self._merge()
         while left > 0 and self._unneeded:

@@ -55,7 +55,8 @@ def test_frozen_content_is_that_of_the_cut_while_layers_are_parted_and_merged_in
     kind: type[MemoryRowTable], script: list[tuple[str, Any, Any]], looks: bool, most: int, step: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(restored_rows, "CHUNK_BYTES", 1)
+        patch.setattr(restored_rows, "CHUNK_BYTES", 1 + 40 * most)
+        patch.setattr(restored_rows, "ROWS_LET_GO", step)
         patch.setattr(restored_rows, "FROZEN_BATCH_ROWS", step)
         patch.setattr(parted_dict, "MOST_IN_ONE", most)
         for module in (memory_rows, tracked_rows):
