@@ -29,16 +29,8 @@ class MemoryRowTable(LayeredRows):
     than before, so that a snapshot may be read meanwhile.
     """
 
-    def __init__(
-        self,
-        uid: str,
-        name: str,
-        keys: pa.Schema,
-        value: pa.DataType,
-        max_parallelism: int,
-        slot: str | None = None,
-    ) -> None:
-        super().__init__(uid, name, keys, value, max_parallelism, slot)
+    def __init__(self, form: RowForm) -> None:
+        super().__init__(form)
         self._snapshots = Snapshots()
         self._restored: RestoredRows | None = None
         """As long as some of them are held. Until then the lowest layer stays below the top."""

@@ -27,16 +27,8 @@ class TrackedRowTable(MemoryRowTable):
     more often for it, and a value is copied once in a checkpoint before it is changed in place.
     """
 
-    def __init__(
-        self,
-        uid: str,
-        name: str,
-        keys: pa.Schema,
-        value: pa.DataType,
-        max_parallelism: int,
-        slot: str | None = None,
-    ) -> None:
-        super().__init__(uid, name, keys, value, max_parallelism, slot)
+    def __init__(self, form: RowForm) -> None:
+        super().__init__(form)
         self._base: Layer = {}
         self._below = (self._base,)
         self._seals = RESTORED

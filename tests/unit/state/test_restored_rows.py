@@ -10,6 +10,7 @@ import pytest
 from cutwater.state import restored_rows
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.memory_rows import MemoryRowTable
+from cutwater.state.row_layers import RowForm
 from cutwater.state.tracked_rows import TrackedRowTable
 
 ROWS, CHUNKS = 20_000, 20
@@ -18,7 +19,7 @@ KEYS = pa.schema([("user", pa.string())])
 
 
 def opened(kind: type[MemoryRowTable] = MemoryRowTable, value: pa.DataType | None = None) -> MemoryRowTable:
-    return kind("uid", "seen", KEYS, value or pa.list_(pa.string()), 128)
+    return kind(RowForm.of("uid", "seen", KEYS, value or pa.list_(pa.string()), 128))
 
 
 def value_of(number: int) -> list[str]:
