@@ -17,7 +17,7 @@ from cutwater.operators.operator import Collector, OperatorContext
 from cutwater.operators.window_content import KeyWindow, Told, WindowContent, tell
 from cutwater.operators.window_results import WINDOW_START, windowed
 from cutwater.state.key_index import KeyIndex
-from cutwater.state.parted_dict import Layer, PartedDict
+from cutwater.state.parted_dict import Layer, PartedDict, taken_out
 from cutwater.state.tables import RestoresColumns, RestoresKeys, RowTable
 from cutwater.state.uncollected import uncollected
 from cutwater.windows import Windows
@@ -153,7 +153,7 @@ class KeptWindows(GridWindows[ChangedValues]):
             yield False
 
     def _keys_of_all(self, slots: Slots) -> Generator[bool, None, Iterator[tuple[Any, Slots]]]:
-        """Each key of any of ``slots``, once, and those that it is in."""
+        """Each key of any of ``slots``, once, and those that it is in. What is told is let go of: all at once would take long."""
         if len(slots) == 1:
             return zip(self._keys_of[slots[0]], repeat(slots))
         lists = [self._keys_of[slot] for slot in slots]
@@ -166,7 +166,7 @@ class KeptWindows(GridWindows[ChangedValues]):
                     else:
                         found.append(slot)
                 yield True
-        return iter(together.items())
+        return taken_out(together, len(together))
 
     def _untold(self, pairs: list[tuple[Any, Slots]], end: Milliseconds, *, early: bool) -> list[tuple[Any, Slots]]:
         if not self._told_before.any_of(end, early=early):

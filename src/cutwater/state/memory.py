@@ -16,6 +16,7 @@ from cutwater.state.memory_increments import Increments, TrackedTable
 from cutwater.state.memory_join import MemoryJoin, MemoryJoinSide
 from cutwater.state.memory_panes import MemoryPanes
 from cutwater.state.memory_rows import MemoryRowTable
+from cutwater.state.row_layers import RowForm
 from cutwater.state.stored import StoredState
 from cutwater.state.table_store import TableStore
 from cutwater.state.tables import AggregateTable, BucketTable, Column, JoinSide, JoinTable, Merge, PaneTable, RowTable
@@ -57,7 +58,7 @@ class MemoryStore(TableStore[Table]):
         return table
 
     def rows(self, name: str, keys: pa.Schema, value: pa.DataType, slot: str | None = None) -> RowTable:
-        table = self._rows(self._uid, name, keys, value, self._max_parallelism, slot)
+        table = self._rows(RowForm.of(self._uid, name, keys, value, self._max_parallelism, slot))
         self._add(table)
         return table
 

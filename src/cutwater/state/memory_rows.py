@@ -1,5 +1,6 @@
 """The table of the Memory backend for row functions: Python values in layered dicts, below them what was restored."""
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ import pyarrow as pa
 from cutwater.flow.arrow import Array
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.parted_dict import Layer, parted_if_large, taken_out
-from cutwater.state.restored_rows import RestoredRows, RowNumber
+from cutwater.state.restored_rows import HeldRows, RestoredRows, RowNumber
 from cutwater.state.row_layers import GONE, MISSING, LayeredRows, RowForm, newest_items
 from cutwater.state.snapshots import Snapshots
 from cutwater.state.uncollected import uncollected
@@ -28,19 +29,11 @@ class MemoryRowTable(LayeredRows):
     than before, so that a snapshot may be read meanwhile.
     """
 
-    def __init__(
-        self,
-        uid: str,
-        name: str,
-        keys: pa.Schema,
-        value: pa.DataType,
-        max_parallelism: int,
-        slot: str | None = None,
-    ) -> None:
-        super().__init__(uid, name, keys, value, max_parallelism, slot)
+    def __init__(self, form: RowForm) -> None:
+        super().__init__(form)
         self._snapshots = Snapshots()
         self._restored: RestoredRows | None = None
-        """As long as some of them were not asked for. Until then the lowest layer stays below the top."""
+        """As long as some of them are held. Until then the lowest layer stays below the top."""
 
     def get(self, key: Any) -> Any:
         value = self._top.get(key, MISSING)
@@ -66,19 +59,12 @@ class MemoryRowTable(LayeredRows):
     def _asked_for(self, rows: dict[Any, RowNumber]) -> list[Any]:
         """The values of keys of the lowest layer, one at least, which are in it from here on."""
         assert self._restored is not None
-        lowest, numbers = self._below[-1], list(rows.values())
-        values = self._restored.values(numbers) if len(numbers) > 1 else [self._restored.value(numbers[0])]
+        lowest, numbers = self._below[-1], array("q", rows.values())
+        values = self._restored.held.values(numbers)
         for key, value in zip(rows, values, strict=True):
             lowest[key] = value
-        self._done_with(len(numbers))
+        self._restored.done_with(numbers)
         return values
-
-    def _done_with(self, rows: int) -> None:
-        """So many fewer wait in the lowest layer."""
-        if rows and self._restored is not None:
-            self._restored.waiting -= rows
-            if not self._restored.waiting:
-                self._restored = None
 
     def delete(self, key: Any) -> None:
         if self._is_below(key):
@@ -94,12 +80,13 @@ class MemoryRowTable(LayeredRows):
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         items = newest_items((self._top, *self._below))
-        return items if self._restored is None else self._restored.resolved(items)
+        return items if self._restored is None else self._restored.held.resolved(items)
 
     def freeze(self) -> FrozenTable:
         self._seal()
         epoch = self._snapshots.freeze()
-        return FrozenRows(self._form, self._below, self._restored, self._snapshots, epoch)
+        restored = None if self._restored is None else self._restored.held
+        return FrozenRows(self._form, self._below, restored, self._snapshots, epoch)
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Put rows back as a frozen table gave them, before anything else is put."""
@@ -114,7 +101,6 @@ class MemoryRowTable(LayeredRows):
             for entries in rows.add(batches, RESTORED_ROWS):
                 layer.update(entries)
                 layer = parted_if_large(layer)
-        rows.waiting = len(layer)
         self._restored = rows if layer else None
         return layer
 
@@ -126,9 +112,18 @@ class MemoryRowTable(LayeredRows):
         self._top = parted_if_large(self._top)
         if not self._below or self._snapshots.latest:
             return
-        left = MERGE_STEP
+        left = MERGE_STEP - self._let_go()
         while left > 0 and len(self._below) > (self._restored is not None):
             left -= self._merge_step()
+
+    def _let_go(self) -> int:
+        """Of what was restored, a bounded part that nobody can ask for any more. How many rows were gone through."""
+        if self._restored is None:
+            return 0
+        rows = self._restored.let_go()
+        if not self._restored.held.chunks:
+            self._restored = None
+        return rows
 
     def _merge_step(self) -> int:
         """A bounded part of the oldest layer that is not the base. How many entries."""
@@ -146,15 +141,16 @@ class MemoryRowTable(LayeredRows):
         return step
 
     def _merge_into(self, base: Layer, entries: Iterable[tuple[Any, Any]]) -> None:
-        replaced = 0
+        replaced = array("q")
         for key, value in entries:
-            if self._restored is not None and type(base.get(key, None)) is RowNumber:
-                replaced += 1
+            if self._restored is not None and type(row := base.get(key, None)) is RowNumber:
+                replaced.append(row)
             if value is GONE:
                 base.pop(key, None)
             else:
                 base[key] = value
-        self._done_with(replaced)
+        if replaced and self._restored is not None:
+            self._restored.done_with(replaced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +159,7 @@ class FrozenRows:
 
     form: RowForm
     layers: tuple[Layer, ...]
-    restored: RestoredRows | None
+    restored: HeldRows | None
     snapshots: Snapshots
     epoch: int
 

@@ -46,19 +46,8 @@ class RocksDBRowTable(LayeredRows):
     _top: Layer
     _below: tuple[Layer, ...]
 
-    def __init__(
-        self,
-        uid: str,
-        name: str,
-        keys: pa.Schema,
-        value: pa.DataType,
-        max_parallelism: int,
-        family: Family,
-        share: CacheShare,
-        gate: Gate,
-        slot: str | None = None,
-    ) -> None:
-        super().__init__(uid, name, keys, value, max_parallelism, slot)
+    def __init__(self, form: RowForm, family: Family, share: CacheShare, gate: Gate) -> None:
+        super().__init__(form)
         self.layout = Layout(Content.BY_KEY, self.stored_schema, self._form.identity)
         self._codec = self.layout.codec()
         self._gate = gate

@@ -29,6 +29,7 @@ from cutwater.state.rocksdb_panes import RocksDBPanes
 from cutwater.state.rocksdb_reading import stored_entries
 from cutwater.state.rocksdb_rows import RocksDBRowTable
 from cutwater.state.rocksdb_runs import EARLY, LATE
+from cutwater.state.row_layers import RowForm
 from cutwater.state.spilled_batches import SpilledBatches
 from cutwater.state.stored import Form, StoredFile, StoredState, StoredTable
 from cutwater.state.table_store import TableStore, never_declared
@@ -94,10 +95,8 @@ class RocksDBStore(TableStore[Table]):
         return table
 
     def rows(self, name: str, keys: pa.Schema, value: pa.DataType, slot: str | None = None) -> RowTable:
-        family = self._new_family(name)
-        table = RocksDBRowTable(
-            self._uid, name, keys, value, self._max_parallelism, family, self._share, self._gate, slot
-        )
+        form = RowForm.of(self._uid, name, keys, value, self._max_parallelism, slot)
+        table = RocksDBRowTable(form, self._new_family(name), self._share, self._gate)
         table.see = self._seen_by.pop(name, None)
         self._add(table)
         return table

@@ -33,27 +33,11 @@ class LayeredRows(ABC):
 
     holds_whole_rows = False
 
-    def __init__(
-        self,
-        uid: str,
-        name: str,
-        keys: pa.Schema,
-        value: pa.DataType,
-        max_parallelism: int,
-        slot: str | None = None,
-    ) -> None:
-        for field in keys:
-            check_key_type(field.name, field.type)
-        self.name = name
-        self.key_columns = tuple(keys.names)
-        identity = keys if slot is None else keys.append(pa.field(slot, pa.int64()))
-        column = name
-        while column in (*identity.names, KEY_GROUP_COLUMN):
-            column += "_"
-        self.stored_schema = pa.schema(
-            [*identity, pa.field(column, value), pa.field(KEY_GROUP_COLUMN, pa.int32(), nullable=False)]
-        )
-        self._form = RowForm(uid, name, self.stored_schema, max_parallelism, len(keys))
+    def __init__(self, form: "RowForm") -> None:
+        self.name = form.name
+        self.key_columns = tuple(form.schema.names[: form.keys])
+        self.stored_schema = form.schema
+        self._form = form
         self._top: Layer = {}
         self._below: tuple[Layer, ...] = ()
         """Newest first. A snapshot may see them."""
@@ -106,6 +90,20 @@ class RowForm:
     max_parallelism: int
     keys: int
     """So many of the first columns are the key, by which a row has its key group. A slot may follow."""
+
+    @staticmethod
+    def of(
+        uid: str, name: str, keys: pa.Schema, value: pa.DataType, max_parallelism: int, slot: str | None = None
+    ) -> "RowForm":
+        """The column of values has the name of the state, if no other has it."""
+        for field in keys:
+            check_key_type(field.name, field.type)
+        identity = keys if slot is None else keys.append(pa.field(slot, pa.int64()))
+        column = name
+        while column in (*identity.names, KEY_GROUP_COLUMN):
+            column += "_"
+        stored = [*identity, pa.field(column, value), pa.field(KEY_GROUP_COLUMN, pa.int32(), nullable=False)]
+        return RowForm(uid, name, pa.schema(stored), max_parallelism, len(keys))
 
     @property
     def identity(self) -> tuple[str, ...]:

@@ -27,16 +27,8 @@ class TrackedRowTable(MemoryRowTable):
     more often for it, and a value is copied once in a checkpoint before it is changed in place.
     """
 
-    def __init__(
-        self,
-        uid: str,
-        name: str,
-        keys: pa.Schema,
-        value: pa.DataType,
-        max_parallelism: int,
-        slot: str | None = None,
-    ) -> None:
-        super().__init__(uid, name, keys, value, max_parallelism, slot)
+    def __init__(self, form: RowForm) -> None:
+        super().__init__(form)
         self._base: Layer = {}
         self._below = (self._base,)
         self._seals = RESTORED
@@ -85,7 +77,7 @@ class TrackedRowTable(MemoryRowTable):
         self._top = parted_if_large(self._top)
         if self._snapshots.latest:
             return
-        left = MERGE_STEP
+        left = MERGE_STEP - self._let_go()
         while left > 0 and len(self._below) > 1:
             left -= self._merge()
         while left > 0 and self._unneeded:

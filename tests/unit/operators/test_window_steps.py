@@ -16,9 +16,10 @@ from cutwater.rows import batch_of
 from cutwater.state import memory_aggregates, memory_panes, rocksdb_buckets, rocksdb_layout, rocksdb_panes
 from cutwater.state.key_index import KeyIndex
 from cutwater.state.memory import Memory
+from cutwater.state.parted_dict import PartedDict
 from cutwater.state.tables import Touched
 from cutwater.windows import Sessions
-from tests.unit.operators.collecting import Collected, opened
+from tests.unit.operators.collecting import Collected, after, opened
 
 KEYS = 20_000
 ROWS = 6_000
@@ -132,6 +133,27 @@ def test_the_keys_of_a_sliding_window_are_gathered_in_steps_between_which_a_cut_
         pass
     assert len(out.taken()) == 3000
     assert kept_rows(operator) == 0
+
+
+def test_the_keys_of_a_sliding_window_are_let_go_of_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million of them at once take longer than the loop may stand still."""
+    gathered: list[PartedDict] = []
+    monkeypatch.setattr(kept_windows, "PartedDict", lambda: gathered.append(PartedDict()) or gathered[-1])
+    monkeypatch.setattr(kept_windows, "MOST_IN_A_DICT", 0)
+    env = cw.Environment(checkpointing=None)
+    stream = env.read(cw.from_rows([], "k string, ts long"), uid="in").with_timestamps("ts")
+    operator = opened(stream.key_by("k").window(cw.sliding("2s", "1s")).agg(n=Rows()), Memory())
+    out = Collected()
+    rows = [(f"k{n}", 1000 * second) for second in (0, 1) for n in range(ROWS)]
+    operator.process(batch_of(rows, stream.schema, "test"), 0, out)
+    after(operator.on_watermark(1_000, out))
+    out.taken()
+    told = 0
+    for _ in operator.on_watermark(2_000, out):
+        told += len(out.taken())
+        if told:
+            assert len(gathered[0]) == ROWS - told
+    assert told == ROWS
 
 
 class Work:

@@ -13,13 +13,14 @@ from cutwater.state import memory_rows, parted_dict, restored_rows, tracked_rows
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.memory_rows import MERGE_STEP, MemoryRowTable
 from cutwater.state.parted_dict import PartedDict
+from cutwater.state.row_layers import RowForm
 from cutwater.state.tracked_rows import TrackedRowTable
 
 KEYS = pa.schema([("user", pa.string())])
 
 
 def table_of(value: pa.DataType, keys: pa.Schema = KEYS) -> MemoryRowTable:
-    return MemoryRowTable("uid", "seen", keys, value, 128)
+    return MemoryRowTable(RowForm.of("uid", "seen", keys, value, 128))
 
 
 def content(frozen: FrozenTable) -> dict[Any, Any]:
@@ -55,7 +56,8 @@ def test_frozen_content_is_that_of_the_cut_while_layers_are_parted_and_merged_in
     kind: type[MemoryRowTable], script: list[tuple[str, Any, Any]], looks: bool, most: int, step: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(restored_rows, "CHUNK_BYTES", 1)
+        patch.setattr(restored_rows, "CHUNK_BYTES", 1 + 40 * most)
+        patch.setattr(restored_rows, "ROWS_LET_GO", step)
         patch.setattr(restored_rows, "FROZEN_BATCH_ROWS", step)
         patch.setattr(parted_dict, "MOST_IN_ONE", most)
         for module in (memory_rows, tracked_rows):
@@ -67,7 +69,7 @@ def _live(kind: type[MemoryRowTable], script: list[tuple[str, Any, Any]], *, loo
     """Unless somebody ``looks`` at all of it after each step, most of what is restored stays in columns."""
 
     def opened() -> MemoryRowTable:
-        return kind("uid", "seen", KEYS, pa.list_(pa.int64()), 128)
+        return kind(RowForm.of("uid", "seen", KEYS, pa.list_(pa.int64()), 128))
 
     table = opened()
     model: dict[str, list[int]] = {}
@@ -174,7 +176,7 @@ def test_no_dict_has_many_of_the_keys_of_a_large_table(
             assert max(map(len, dicts(table))) <= most
 
     keys, most = 10_000, 300
-    table = kind("uid", "seen", pa.schema([("user", pa.int64())]), pa.int64(), 128)
+    table = kind(RowForm.of("uid", "seen", pa.schema([("user", pa.int64())]), pa.int64(), 128))
     put_all(table, 0)
     frozen = table.freeze()
     put_all(table, 1)
@@ -186,7 +188,7 @@ def test_no_dict_has_many_of_the_keys_of_a_large_table(
         assert max(map(len, dicts(table))) <= most
     assert dict(table.items()) == dict.fromkeys(range(0, 1024 * keys, 1024), 1)
     monkeypatch.setattr(memory_rows, "RESTORED_ROWS", 100)
-    restored = kind("uid", "seen", pa.schema([("user", pa.int64())]), pa.int64(), 128)
+    restored = kind(RowForm.of("uid", "seen", pa.schema([("user", pa.int64())]), pa.int64(), 128))
     restored.restore(stored)
     assert max(map(len, dicts(restored))) <= most
     assert dict(restored.items()) == dict.fromkeys(range(0, 1024 * keys, 1024), 0)
@@ -254,7 +256,7 @@ def test_a_restored_value_is_made_when_it_is_asked_for(
     made: list[int] = []
     values_of = restored_rows.values_of
     monkeypatch.setattr(restored_rows, "values_of", lambda column: made.append(len(column)) or values_of(column))
-    table = kind("uid", "seen", KEYS, pa.list_(pa.string()), 128)
+    table = kind(RowForm.of("uid", "seen", KEYS, pa.list_(pa.string()), 128))
     table.restore(stored)
     assert len(content(table.freeze())) == 1000
     assert sum(len(keys) for keys, _ in table.restored(300)) == 1000
@@ -276,7 +278,7 @@ def test_a_snapshot_is_read_while_restored_values_are_asked_for(
     kind: type[MemoryRowTable], stored: list[pa.RecordBatch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restored_rows, "FROZEN_BATCH_ROWS", 50)
-    table = kind("uid", "seen", KEYS, pa.list_(pa.string()), 128)
+    table = kind(RowForm.of("uid", "seen", KEYS, pa.list_(pa.string()), 128))
     table.restore(stored)
     frozen = table.freeze()
     found: dict[Any, Any] = {}

@@ -29,6 +29,7 @@ from cutwater.state.rocksdb_join import RocksDBJoin
 from cutwater.state.rocksdb_keys import groups_of, stored_keys
 from cutwater.state.rocksdb_panes import RocksDBPanes
 from cutwater.state.rocksdb_rows import RocksDBRowTable
+from cutwater.state.row_layers import RowForm
 from cutwater.state.tables import AggregateTable, Column, JoinSide, Merge, Update
 from cutwater.testing.contract_tables import KINDS, Kind
 from tests.local_state import rocksdb_folder
@@ -275,7 +276,7 @@ def test_buckets_are_read_as_they_were_though_rows_are_added_meanwhile(cache: in
 def test_values_of_a_batch_that_are_not_cached_are_read_at_once(tmp_path: Path) -> None:
     family = Database("uid", str(tmp_path / "db"), TUNING).family("n", CountingFamily)
     assert isinstance(family, CountingFamily)
-    table = RocksDBRowTable("uid", "n", KEYS, pa.int64(), 128, family, CacheShare(1), Gate())
+    table = RocksDBRowTable(RowForm.of("uid", "n", KEYS, pa.int64(), 128), family, CacheShare(1), Gate())
     for _ in range(2):
         for key in range(1000):
             table.put(key, key)

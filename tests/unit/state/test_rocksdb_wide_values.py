@@ -15,6 +15,7 @@ from cutwater.state.rocksdb_cut import Gate
 from cutwater.state.rocksdb_database import Database, Tuning
 from cutwater.state.rocksdb_family import READ_BYTES, Entries, Family, in_lists
 from cutwater.state.rocksdb_rows import PACE, WRITE_STEP, RocksDBRowTable
+from cutwater.state.row_layers import RowForm
 from cutwater.state.tables import Column, Merge, Update
 
 KEYS = pa.schema([pa.field("k", pa.int64())])
@@ -81,7 +82,7 @@ def test_objects_that_are_replaced_by_wider_ones_count_as_such(family: WatchedFa
 
 def test_row_functions_write_in_proportion_to_large_batches(family: WatchedFamily) -> None:
     """Not a whole layer at once, because too little of it was written before."""
-    table = RocksDBRowTable("uid", "n", KEYS, pa.int64(), 128, family, CacheShare(16 * SHARE), Gate())
+    table = RocksDBRowTable(RowForm.of("uid", "n", KEYS, pa.int64(), 128), family, CacheShare(16 * SHARE), Gate())
     batch = 4 * WRITE_STEP
     for start in range(0, 40 * batch, batch):
         for key in range(start, start + batch):
@@ -93,7 +94,7 @@ def test_row_functions_write_in_proportion_to_large_batches(family: WatchedFamil
 
 
 def test_wide_values_of_row_functions_keep_to_the_cache_from_the_first_ones_on(family: WatchedFamily) -> None:
-    table = RocksDBRowTable("uid", "n", KEYS, pa.binary(), 128, family, CacheShare(SHARE), Gate())
+    table = RocksDBRowTable(RowForm.of("uid", "n", KEYS, pa.binary(), 128), family, CacheShare(SHARE), Gate())
     for key in range(1000):
         table.put(key, bytes(20_000))
         if key % 10 == 9:
@@ -103,7 +104,7 @@ def test_wide_values_of_row_functions_keep_to_the_cache_from_the_first_ones_on(f
 
 
 def test_wide_values_are_written_in_steps_of_few(family: WatchedFamily) -> None:
-    table = RocksDBRowTable("uid", "n", KEYS, pa.binary(), 128, family, CacheShare(64 << 20), Gate())
+    table = RocksDBRowTable(RowForm.of("uid", "n", KEYS, pa.binary(), 128), family, CacheShare(64 << 20), Gate())
     for key in range(1000):
         table.put(key, bytes(50_000))
     table.tend()
@@ -112,7 +113,7 @@ def test_wide_values_are_written_in_steps_of_few(family: WatchedFamily) -> None:
 
 def test_values_that_grow_in_place_are_seen_to(family: WatchedFamily) -> None:
     """Nothing is put: a function appends to what it was given before."""
-    table = RocksDBRowTable("uid", "n", KEYS, pa.list_(pa.string()), 128, family, CacheShare(SHARE), Gate())
+    table = RocksDBRowTable(RowForm.of("uid", "n", KEYS, pa.list_(pa.string()), 128), family, CacheShare(SHARE), Gate())
     for key in range(20):
         table.put(key, [])
     rounds = 0
@@ -126,7 +127,7 @@ def test_values_that_grow_in_place_are_seen_to(family: WatchedFamily) -> None:
 
 
 def test_small_values_fill_the_cache(family: WatchedFamily) -> None:
-    table = RocksDBRowTable("uid", "n", KEYS, pa.int64(), 128, family, CacheShare(SHARE), Gate())
+    table = RocksDBRowTable(RowForm.of("uid", "n", KEYS, pa.int64(), 128), family, CacheShare(SHARE), Gate())
     for key in range(3000):
         table.put(key, key)
         if key % 100 == 99:
@@ -142,7 +143,7 @@ def test_a_list_of_wide_entries_is_short() -> None:
 
 
 def test_wide_rows_become_a_file_a_few_at_a_time(family: WatchedFamily) -> None:
-    table = RocksDBRowTable("uid", "n", KEYS, pa.binary(), 128, family, CacheShare(SHARE), Gate())
+    table = RocksDBRowTable(RowForm.of("uid", "n", KEYS, pa.binary(), 128), family, CacheShare(SHARE), Gate())
     for key in range(40):
         table.put(key, bytes(1 << 20))
     batches = list(table.freeze().batches())
