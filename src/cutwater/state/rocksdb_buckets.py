@@ -1,4 +1,4 @@
-"""The table of the RocksDB backend for windows of row functions: batches that are too many for memory, as they came."""
+"""The table of the RocksDB backend for windows of row functions: rows that are too many for memory, as they came."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -7,31 +7,38 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from cutwater.flow.batches import pieces
+from cutwater.flow.batches import joined, pieces
 from cutwater.flow.partitioning import by_number
 from cutwater.state.cache_share import CacheShare
+from cutwater.state.frozen import FrozenTable
 from cutwater.state.memory_buckets import MemoryBuckets
+from cutwater.state.rocksdb_bucket_entries import STEP_BATCHES, entries_of
 from cutwater.state.rocksdb_cut import Gate
-from cutwater.state.rocksdb_family import Entry, Family
+from cutwater.state.rocksdb_family import READ_BYTES, Entry, Family
 from cutwater.state.rocksdb_frozen import TableInParts
-from cutwater.state.rocksdb_keys import groups_of, numbered, prefix_of
-from cutwater.state.rocksdb_layout import Content, Layout, batch_of, message_of
-from cutwater.state.rocksdb_parts import Part, Parts, put_in_steps
+from cutwater.state.rocksdb_keys import groups_of, prefix_of
+from cutwater.state.rocksdb_layout import READ_ROWS, Content, Layout, batch_of, is_of_row, together
+from cutwater.state.rocksdb_parts import STEP_ROWS as STEP_SINGLE_ROWS
+from cutwater.state.rocksdb_parts import Part, Parts
 
 STEP_ROWS = 32_768
 """Whole batches are written, or divided: more of them at once than of single rows."""
 STEP_PARTS = 2048
 """Or so many batches made of them: where each has few rows."""
 SHARE_ROWS, SHARE_BYTES = 65_536, 16 << 20
-"""Key groups are read together until they have so many rows, or so many bytes were read for them."""
+"""Key groups are read together until they have so many rows, or so many bytes."""
+FINDING_COSTS = 64
+"""So many rows more could be read in the time that it takes to find those of a key group and bucket."""
 
 RowsByGroup = dict[tuple[int, int], list[pa.RecordBatch]]
 """By key group and bucket."""
+Find = Callable[[int, int], Iterator[bytes | pa.RecordBatch]]
+"""What there is of them, in the order in which it came: stored rows, and batches."""
 
 
 class RocksDBBuckets(TableInParts):
-    """Implements ``BucketTable`` and ``ReadsInShares``. A key is key group, bucket and a number that counts; a value is an Arrow
-    message."""
+    """Implements ``BucketTable`` and ``ReadsInShares``. A key is key group, bucket and a number that counts; a value is a row, or
+    an Arrow message."""
 
     holds_whole_rows = True
 
@@ -55,7 +62,8 @@ class RocksDBBuckets(TableInParts):
         self.parts = Parts(share, gate, [family], lambda: MemoryBuckets(*self._of), self._write, MemoryBuckets.drop)
         self.key_columns = self.parts.recent.key_columns
         self.stored_schema = self.parts.recent.stored_schema
-        self.layout = Layout(Content.BATCHES, self.stored_schema, self.key_columns)
+        self.layout = Layout(Content.ROWS_OR_BATCHES, self.stored_schema, self.key_columns)
+        self._codec = self.layout.codec()
 
     def buckets(self) -> Iterable[int]:
         found = {bucket for memory in self.parts.memories() for bucket in memory.buckets()}
@@ -100,18 +108,39 @@ class RocksDBBuckets(TableInParts):
         for _ in self._divide(recent, by_group):
             yield iter(())
 
-        def rows_of(group: int) -> Iterator[tuple[pa.RecordBatch, int]]:
-            for bucket in buckets:
-                # What is stored came first.
-                if group in stored.get(bucket, ()):
-                    for _, message in stored_by_then(self._family.scan(prefix_of(group, bucket))):
-                        yield batch_of(message, self._schema), len(message)
-                for batch in by_group.pop((group, bucket), ()):
-                    yield batch, 0
+        def found(group: int, bucket: int) -> Iterator[bytes | pa.RecordBatch]:
+            # What is stored came first.
+            if group in stored.get(bucket, ()):
+                for key, value in stored_by_then(self._family.scan(prefix_of(group, bucket))):
+                    yield value if is_of_row(key) else batch_of(value, self._schema)
+            yield from by_group.pop((group, bucket), ())
 
         left = deque(sorted({group for group, _ in by_group}.union(*stored.values())))
         while left:
-            yield _some_groups(left, rows_of)
+            yield self._some_groups(left, buckets, found)
+
+    def _some_groups(self, left: deque[int], buckets: Sequence[int], found: Find) -> Iterator[pa.RecordBatch]:
+        """Of the groups that are left. Single rows wait for what follows, as they are decoded together."""
+        waiting: list[bytes | pa.RecordBatch] = []
+        rows, size, enough = 0, 0, (READ_ROWS, READ_BYTES)
+        while left and rows < SHARE_ROWS and size < SHARE_BYTES:
+            group = left.popleft()
+            for bucket in buckets:
+                rows += FINDING_COSTS
+                for each in found(group, bucket):
+                    if isinstance(each, bytes):
+                        rows, size = rows + 1, size + len(each)
+                    else:
+                        rows, size = rows + each.num_rows, size + each.nbytes
+                        if not waiting:
+                            yield each
+                            continue
+                    waiting.append(each)
+                    if rows >= enough[0] or size >= enough[1]:
+                        yield together(waiting, self._codec, self._schema)
+                        waiting, enough = [], (rows + READ_ROWS, size + READ_BYTES)
+        if waiting:
+            yield together(waiting, self._codec, self._schema)
 
     def _divide(self, batches: Iterable[tuple[int, pa.RecordBatch]], into: RowsByGroup) -> Iterator[None]:
         """The rows of each bucket; a bounded step before each yield."""
@@ -129,28 +158,27 @@ class RocksDBBuckets(TableInParts):
                     rows, parts = 0, 0
 
     def _write(self, part: Part[MemoryBuckets]) -> Iterator[int]:
-        def put(bucket: int, batch: pa.RecordBatch) -> None:
-            self._put(bucket, batch, part)
+        return self._steps(part, part.memory.freeze())
 
-        return put_in_steps(part, part.memory.freeze().batches(), len(self._schema), STEP_ROWS, put)
+    def _steps(self, part: Part[MemoryBuckets], frozen: FrozenTable) -> Iterator[int]:
+        """Rows of small buckets are written together."""
+        waiting: list[pa.RecordBatch] = []
+        rows, seen = 0, 0
+        for piece in (piece for whole in frozen.batches() for piece in pieces(whole, STEP_ROWS)):
+            rows, seen = rows + piece.num_rows, seen + 1
+            if part.needs(piece.column(self._bucket)[0].as_py()):
+                waiting.append(piece)
+            if rows >= STEP_SINGLE_ROWS or seen >= STEP_BATCHES:
+                yield from self._put(waiting, rows, part)
+                waiting, rows, seen = [], 0, 0
+        yield from self._put(waiting, rows, part)
 
-    def _put(self, bucket: int, batch: pa.RecordBatch, part: Part[MemoryBuckets]) -> None:
-        groups = batch.column(len(self._schema) + 1).to_numpy()
-        rows = batch.select(self._schema.names)
-        by_group = list(by_number(rows, groups.astype(np.int64)))
-        first = part.take_numbers(len(by_group))
-        keys = numbered([prefix_of(group, bucket) for group, _ in by_group], range(first, first + len(by_group)))
-        self._family.write(keys, [message_of(each) for _, each in by_group])
-        part.note(0, bucket, groups)
-
-
-def _some_groups(
-    left: deque[int], rows_of: Callable[[int], Iterator[tuple[pa.RecordBatch, int]]]
-) -> Iterator[pa.RecordBatch]:
-    """Of the groups that are left. ``rows_of`` tells how many bytes were read for each batch, too."""
-    rows, size = 0, 0
-    while left and rows < SHARE_ROWS and size < SHARE_BYTES:
-        for batch, read in rows_of(left.popleft()):
-            rows += batch.num_rows
-            size += read
-            yield batch
+    def _put(self, batches: Sequence[pa.RecordBatch], rows: int, part: Part[MemoryBuckets]) -> Iterator[int]:
+        """``batches`` are what is left of so many rows, as some buckets were dropped."""
+        if batches:
+            for count, (keys, values) in entries_of(joined(batches), self._codec, part):
+                self._family.write(keys, values)
+                yield count
+                rows -= count
+        if rows:
+            yield rows

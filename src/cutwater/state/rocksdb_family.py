@@ -21,7 +21,8 @@ Entries = tuple[Sequence[bytes], Sequence[bytes]]
 READ_AT_ONCE = 4096
 """Keys: what RocksDB keeps of each until all are found stays in the processor's caches."""
 READ_BYTES = 8 << 20
-"""So many bytes of values, and one value more, are in a list at most."""
+"""So many bytes of values, as they are stored, and one value more, are in a list at most: it is in memory beside the caches, and
+becomes one batch."""
 _STALLED = "Write stall"
 _STALL_SECONDS = 0.01
 

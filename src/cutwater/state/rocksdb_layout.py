@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from cutwater.flow.arrow import Array
+from cutwater.flow.batches import joined
 from cutwater.state.encoded_keys import plain
 from cutwater.state.rocksdb_family import Entries, Entry, in_lists
-from cutwater.state.rocksdb_keys import fitted, groups_in, key_columns, namespaces_of
+from cutwater.state.rocksdb_keys import fitted, groups_in, key_columns, namespaces_of, number_of
 from cutwater.state.row_codec import RowCodec
 
 READ_ROWS = 8192
-"""So many rows are decoded at once; fewer of wide ones (``READ_BYTES``)."""
-READ_BATCHES = 16
-"""So many batches of rows."""
+"""So many entries are decoded at once; fewer of wide ones (``READ_BYTES``)."""
 
 Json = Any
 
@@ -31,8 +31,8 @@ class Content(StrEnum):
     """A pane, the key's columns, a number; all other columns. Rows of a key are to be merged, in the order of the numbers."""
     WHOLE_ROWS = "whole_rows"
     """A bucket, the key's columns, a number; the whole row."""
-    BATCHES = "batches"
-    """A bucket, a number; a batch of whole rows."""
+    ROWS_OR_BATCHES = "rows_or_batches"
+    """A bucket, a number; a whole row if the number is odd, else a batch of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,35 +54,24 @@ class Layout:
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value["schema"])))
         return Layout(Content(value["content"]), schema, tuple(value["keys"]), value.get("leaves", False))
 
-    @property
-    def read_at_once(self) -> int:
-        """How many entries may be in memory."""
-        return READ_BATCHES if self.content is Content.BATCHES else READ_ROWS
-
     def batches(self, entries: Iterator[Entry]) -> Iterator[pa.RecordBatch]:
         """The rows of ``entries``, in columns."""
-        return self.decoded(in_lists(entries, self.read_at_once))
+        return self.decoded(in_lists(entries, READ_ROWS))
 
     def decoded(self, entries: Iterable[Entries]) -> Iterator[pa.RecordBatch]:
         """The same, of many entries at once."""
-        if self.content is Content.BATCHES:
-            for keys, encoded in entries:
-                yield from map(self._batch, keys, encoded)
-            return
         codec = self.codec()
         for keys, encoded in entries:
-            values = codec.decode(encoded)
-            if self.content is Content.WHOLE_ROWS:
-                columns = [*values, pa.array(namespaces_of(keys)), pa.array(groups_in(keys))]
-            else:
-                has_pane = self.content is Content.BY_PANE_AND_KEY
-                key_schema = pa.schema([self.schema.field(name) for name in self.keys])
-                of_key, groups = key_columns(keys, key_schema, namespace=has_pane)
-                columns = [*of_key, *([pa.array(namespaces_of(keys))] if has_pane else []), *values, groups]
-            yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+            match self.content:
+                case Content.WHOLE_ROWS:
+                    yield self._whole_rows(keys, codec.decode(encoded))
+                case Content.ROWS_OR_BATCHES:
+                    yield self._rows_or_batches(keys, encoded, codec)
+                case _:
+                    yield self._with_keys(keys, codec.decode(encoded))
 
     def codec(self) -> RowCodec:
-        """Of what is in values."""
+        """Of what is in values, but for batches."""
         fields = list(self.schema)
         match self.content:
             case Content.BY_KEY:
@@ -93,28 +82,83 @@ class Layout:
                 in_values = fields[:-2]
         return RowCodec(pa.schema(in_values), leaves=self.leaves)
 
-    def _batch(self, key: bytes, value: bytes) -> pa.RecordBatch:
-        rows = batch_of(value, pa.schema(list(self.schema)[:-2]))
-        bucket = pa.array(np.repeat(namespaces_of([key]), rows.num_rows))
-        group = pa.array(np.repeat(groups_in([key]), rows.num_rows))
-        return pa.RecordBatch.from_arrays([*rows.columns, bucket, group], schema=self.schema)
+    def _with_keys(self, keys: Sequence[bytes], values: Sequence[Array]) -> pa.RecordBatch:
+        has_pane = self.content is Content.BY_PANE_AND_KEY
+        key_schema = pa.schema([self.schema.field(name) for name in self.keys])
+        of_key, groups = key_columns(keys, key_schema, namespace=has_pane)
+        panes = [pa.array(namespaces_of(keys))] if has_pane else []
+        return pa.RecordBatch.from_arrays([*of_key, *panes, *values, groups], schema=self.schema)
+
+    def _whole_rows(
+        self, keys: Sequence[bytes], columns: Sequence[Array], each: Sequence[int] = (1,)
+    ) -> pa.RecordBatch:
+        """``each``: how many rows a key has, if not one."""
+        buckets, groups = (pa.array(np.repeat(of(keys), each)) for of in (namespaces_of, groups_in))
+        return pa.RecordBatch.from_arrays([*columns, buckets, groups], schema=self.schema)
+
+    def _rows_or_batches(self, keys: Sequence[bytes], encoded: Sequence[bytes], codec: RowCodec) -> pa.RecordBatch:
+        schema = pa.schema(list(self.schema)[:-2])
+        stored = _plain(schema)
+        pairs = zip(keys, encoded, strict=True)
+        found = [value if is_of_row(key) else _read(value, stored, schema) for key, value in pairs]
+        rows = together(found, codec, schema)
+        return self._whole_rows(keys, rows.columns, [1 if isinstance(each, bytes) else each.num_rows for each in found])
+
+
+def together(found: Sequence[bytes | pa.RecordBatch], codec: RowCodec, schema: pa.Schema) -> pa.RecordBatch:
+    """Stored rows and batches, at least one, in their order. All rows are decoded at once, wherever they stand."""
+    rows = [each for each in found if isinstance(each, bytes)]
+    batches = [each for each in found if not isinstance(each, bytes)]
+    if not rows:
+        return joined(batches)
+    decoded = pa.RecordBatch.from_arrays(codec.decode(rows), schema=schema)
+    if not batches:
+        return decoded
+    counts = np.array([1 if isinstance(each, bytes) else each.num_rows for each in found])
+    is_row = np.array([isinstance(each, bytes) for each in found])
+    starts = np.where(is_row, np.cumsum(is_row) - 1, len(rows) + np.cumsum(np.where(is_row, 0, counts)) - counts)
+    before = np.cumsum(counts) - counts
+    return joined([decoded, *batches]).take(np.repeat(starts - before, counts) + np.arange(counts.sum()))
+
+
+def numbers_of_rows(first: int, count: int) -> range:
+    """Twice as many were taken from ``first`` on, which is even, as all that are taken are."""
+    return range(first + 1, first + 2 * count, 2)
+
+
+def numbers_of_batches(first: int, count: int) -> range:
+    """The same."""
+    return range(first, first + 2 * count, 2)
+
+
+def is_of_row(key: bytes) -> bool:
+    """Whether the value is a row, where it could be a batch."""
+    return number_of(key) % 2 == 1
 
 
 def message_of(batch: pa.RecordBatch) -> bytes:
-    """Rows without their schema."""
+    """Rows without their schema; of ``plain_rows``."""
+    return batch.serialize().to_pybytes()
+
+
+def plain_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Messages have no room for dictionaries."""
     schema = _plain(batch.schema)
-    return pa.RecordBatch.from_arrays(_columns(batch, schema), schema=schema).serialize().to_pybytes()
+    return pa.RecordBatch.from_arrays(_columns(batch, schema), schema=schema)
 
 
 def batch_of(message: bytes, schema: pa.Schema) -> pa.RecordBatch:
-    batch = pa.ipc.read_record_batch(pa.py_buffer(message), _plain(schema))
+    return _read(message, _plain(schema), schema)
+
+
+def _read(message: bytes, stored: pa.Schema, schema: pa.Schema) -> pa.RecordBatch:
+    batch = pa.ipc.read_record_batch(pa.py_buffer(message), stored)
     return pa.RecordBatch.from_arrays(_columns(batch, schema), schema=schema)
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:
-    """Messages have no room for dictionaries."""
     return pa.schema([field.with_type(plain(field.type)) for field in schema])
 
 
-def _columns(batch: pa.RecordBatch, schema: pa.Schema) -> "Sequence[pa.Array[Any]]":
+def _columns(batch: pa.RecordBatch, schema: pa.Schema) -> Sequence[Array]:
     return [fitted(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]

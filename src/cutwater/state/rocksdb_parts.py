@@ -160,6 +160,8 @@ class Parts(Generic[M]):
         self._leaving: deque[Part[M] | Drop] = deque()
         self.next = 0
         """The number of the next part."""
+        self._ahead = 0.0
+        """So many bytes were written beyond what was due: a step has many rows, however few are added at a time."""
         self.written: tuple[Groups, ...] = tuple({} for _ in families)
         """What can be read in each family."""
 
@@ -205,10 +207,12 @@ class Parts(Generic[M]):
         held, share = self._size(), self._share.bytes
         if self._gate.lets_write(held, share):
             whole_step = STEP_ROWS * size / max(rows.num_rows, 1)
-            left = size * (PACE if held <= share else FASTER)
+            left = size * (PACE if held <= share else FASTER) - self._ahead
             while self._leaving and (left > 0 or self._size() > MOST_SHARES * share):
                 # One that only lets buckets go takes its time too.
-                left -= self._step() or whole_step
+                written = self._step()
+                left = max(left, 0) - written if written else max(left - whole_step, 0)
+            self._ahead = max(-left, 0)
 
     def drop(self, namespace: int) -> None:
         self._drop(self.recent, namespace)

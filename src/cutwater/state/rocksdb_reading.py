@@ -8,23 +8,14 @@ from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state.rocksdb_database import read_family
 from cutwater.state.rocksdb_family import Entries
 from cutwater.state.rocksdb_keys import group_bounds
-from cutwater.state.rocksdb_layout import Layout
+from cutwater.state.rocksdb_layout import READ_ROWS, Layout
 from cutwater.state.stored import StoredTable
 
 
 def stored_entries(folder: str, table: StoredTable, key_groups: KeyGroupRange) -> Iterator[Entries]:
     """Of the table whose files are in ``folder``; nothing but those groups is read."""
-    return _entries(folder, table, key_groups, _layout(table))
+    return read_family(folder, table.state, *group_bounds(key_groups), READ_ROWS)
 
 
 def stored_rows(folder: str, table: StoredTable, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
-    layout = _layout(table)
-    return layout.decoded(_entries(folder, table, key_groups, layout))
-
-
-def _entries(folder: str, table: StoredTable, key_groups: KeyGroupRange, layout: Layout) -> Iterator[Entries]:
-    return read_family(folder, table.state, *group_bounds(key_groups), layout.read_at_once)
-
-
-def _layout(table: StoredTable) -> Layout:
-    return Layout.from_json(table.details["layout"])
+    return Layout.from_json(table.details["layout"]).decoded(stored_entries(folder, table, key_groups))

@@ -29,7 +29,8 @@ Layer = dict[Any, Any]
 
 WRITE_STEP = 2048
 WRITE_BYTES = 4 << 20
-"""A step has so many entries, or so many bytes, whatever is less."""
+"""A step has so many entries, or so many bytes of Python values, whatever is less. Fewer than go into what is read or stored at
+once (``READ_BYTES``, ``FROZEN_BATCH_BYTES``): the loop does nothing else meanwhile, and nothing but memory bounds those."""
 PACE = 1.25
 """So many times what a batch added is written behind it, a step at least: a layer is stored before the next one is full."""
 LOOKED_AT = 16

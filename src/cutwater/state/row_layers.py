@@ -20,7 +20,8 @@ from cutwater.state.value_sizes import size_of
 
 FROZEN_BATCH_ROWS = 4096
 FROZEN_BATCH_BYTES = 8 << 20
-"""A batch has so many rows, or so many bytes of values and one value more, whatever is less."""
+"""A batch has so many rows, or so many bytes of values and one value more, whatever is less. Of Python values, by their size as
+such, which are made columns beside the state; what is stored already goes by ``READ_BYTES`` of RocksDB."""
 _LOOKED_AT = 16
 """So many values stand for all of a batch, where it would take long to ask each for its size."""
 MISSING = object()

@@ -13,7 +13,14 @@ from cutwater.operators import kept_windows, window_rows
 from cutwater.operators.operator import Operator
 from cutwater.operators.session_windows import SESSIONS_A_STEP
 from cutwater.rows import batch_of
-from cutwater.state import memory_aggregates, memory_panes, rocksdb_buckets, rocksdb_layout, rocksdb_panes
+from cutwater.state import (
+    memory_aggregates,
+    memory_panes,
+    rocksdb_bucket_entries,
+    rocksdb_buckets,
+    rocksdb_layout,
+    rocksdb_panes,
+)
 from cutwater.state.key_index import KeyIndex
 from cutwater.state.memory import Memory
 from cutwater.state.parted_dict import PartedDict
@@ -170,9 +177,10 @@ class Work:
         return sum(rows), len(rows)
 
 
+@pytest.mark.parametrize("few", [1, 16])
 @pytest.mark.parametrize("cache", [None, "1GB", "40kB", "1kB"])
 def test_many_rows_of_a_window_are_read_in_steps_whatever_is_frozen_meanwhile(
-    cache: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cache: str | None, few: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbered, read = Work(), Work()
 
@@ -190,11 +198,22 @@ def test_many_rows_of_a_window_are_read_in_steps_whatever_is_frozen_meanwhile(
     monkeypatch.setattr(window_rows, "ROWS_READ", 500)
     monkeypatch.setattr(window_rows, "BATCHES_READ", 50)
     monkeypatch.setattr(rocksdb_buckets, "batch_of", read_batch)
+    monkeypatch.setattr(rocksdb_buckets, "READ_ROWS", 500)
+    monkeypatch.setattr(rocksdb_bucket_entries, "FEW_ROWS", few)
     env = cw.Environment(checkpointing=None)
     stream = env.read(cw.from_rows([], "k string, ts long, v long"), uid="in").with_timestamps("ts")
     windowed = stream.key_by("k").window(cw.tumbling("1s")).agg(values=cw.collect_list("v"))
     backend = Memory() if cache is None else cw.RocksDB(cache=cache, local_directories=[str(tmp_path)])
     operator, out = opened(windowed, backend), Collected()
+    if cache is not None:
+        codec = vars(operator)["_table"]._codec
+        decode = codec.decode
+
+        def read_rows(values: Sequence[bytes]) -> Any:
+            read.note(len(values))
+            return decode(values)
+
+        monkeypatch.setattr(codec, "decode", read_rows)
     for start in range(0, KEYS, 1000):
         rows = [(f"k{n % 300}", 0, n) for n in range(start, start + 1000)]
         operator.process(batch_of(rows, stream.schema, "test"), 0, out)

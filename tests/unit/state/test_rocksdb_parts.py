@@ -66,3 +66,14 @@ def test_what_came_while_nothing_could_be_written_is_written_with_what_comes_the
         assert written.with_added(batch) <= FASTER * batch + STEP_ROWS
         assert written.held <= 2 * SHARE_ROWS
     assert written.held <= SHARE_ROWS
+
+
+def test_small_batches_write_together_what_one_large_one_would() -> None:
+    """A step of many rows is not made with each of them."""
+    written = Written()
+    while not written.rows:
+        written.with_added(STEP_ROWS)
+    before, added = written.rows, 500 * 100
+    most = max(written.with_added(100) for _ in range(500))
+    assert most <= STEP_ROWS
+    assert added <= written.rows - before <= PACE * added + STEP_ROWS
