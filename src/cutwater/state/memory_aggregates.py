@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -92,7 +93,7 @@ class MemoryAggregateTable:
     def __len__(self) -> int:
         return len(self._index)
 
-    @property
+    @cached_property
     def stored_schema(self) -> pa.Schema:
         fields = [column.field for column in self._columns]
         return pa.schema([*self._index.keys, *fields, pa.field(KEY_GROUP_COLUMN, pa.int32())])
@@ -153,6 +154,8 @@ class MemoryAggregateTable:
         return _columns(read, self._form, {c: o.read for c, o in self._objects.items()}, rows)
 
     def freeze(self) -> "FrozenAggregates":
+        """On any thread, also on several at once, as long as the loop does not write meanwhile. It may ``find`` and ``read``:
+        nothing changes here but the number of the freeze, and who objects are put aside for."""
         epoch = self._snapshots.freeze()
         self._frozen_rows = len(self)
         words = FrozenChunks(tuple(self._words.arrays), self._words.addresses, self._width, self._undo)

@@ -3,6 +3,7 @@
 import sys
 import threading
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from typing import Any
 from weakref import ref
@@ -19,6 +20,7 @@ from cutwater.state import memory_panes
 from cutwater.state.changes import header_of
 from cutwater.state.frozen import FrozenTable, TableRows
 from cutwater.state.memory import Memory, MemoryStore
+from cutwater.state.memory_aggregates import MemoryAggregateTable
 from cutwater.state.memory_panes import MemoryPanes, PanesMark
 from cutwater.state.tables import Column, Merge, PaneTable
 from cutwater.state.tracked_panes import TrackedPanes
@@ -184,6 +186,7 @@ def test_freezes_that_are_read_while_panes_grow_and_go_hold_what_there_was(
     table = kind("w1", "windows", KEYS, "window_start", COLUMNS, 128)
     freezes, readings = Freezes(table), list[Reading]()
     model: Counts = {}
+    tables: dict[int, MemoryAggregateTable] = {}
     for _ in range(400):
         pane = int(random.integers(8))
         match random.choice(["merge", "drop", "freeze", "read", "end"], p=[0.5, 0.1, 0.1, 0.2, 0.1]):
@@ -192,6 +195,7 @@ def test_freezes_that_are_read_while_panes_grow_and_go_hold_what_there_was(
                 table.merge(pane, partial((key, 1, 0)))
                 keys = model.setdefault(pane, {})
                 keys[key] = keys.get(key, 0) + 1
+                tables.update({id(large.table): large.table for large in table._large.values()})
             case "drop":
                 table.drop(pane)
                 model.pop(pane, None)
@@ -203,7 +207,12 @@ def test_freezes_that_are_read_while_panes_grow_and_go_hold_what_there_was(
                 readings.pop(int(random.integers(len(readings)))).end()
     for reading in readings:
         reading.end()
+    assert tables and not any(map(is_frozen, tables.values()))
     assert counts_in(table.freeze().batches()) == model
+
+
+def is_frozen(table: MemoryAggregateTable) -> bool:
+    return table._snapshots.latest > 0 or any(column._frozen for column in table._objects.values())
 
 
 def test_a_freeze_that_another_thread_reads_holds_what_there_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,6 +236,56 @@ def test_a_freeze_that_another_thread_reads_holds_what_there_was(monkeypatch: py
         sys.setswitchinterval(interval)
         reader.join()
     assert counts_in(read) == {pane: {"a": 1 + pane % 3} for pane in range(200)}
+
+
+def test_freezes_under_way_hold_what_there_was_while_the_loop_reads_the_same_panes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Large panes are frozen by whoever comes to them first, and once more for as long as the loop reads them."""
+    monkeypatch.setattr(memory_panes, "PROMOTED_ROWS", 2)
+    columns = [(Column("n", pa.decimal128(20, 0)), Merge.ADD), (Column("t", pa.string()), Merge.MAX)]
+    schema = pa.schema([*KEYS, *(column.field for column, _ in columns)])
+    panes = 40
+    table = MemoryPanes("w1", "windows", KEYS, "window_start", columns, 128)
+    random = np.random.default_rng(1)
+    model: Counts = {}
+    tables: dict[int, MemoryAggregateTable] = {}
+
+    def merge(pane: int) -> None:
+        keys = random.choice(["a", "b", "c"], int(random.integers(1, 4))).tolist()
+        table.merge(pane, pa.RecordBatch.from_pylist([{"k": key, "n": 1, "t": key * 9} for key in keys], schema))
+        tables.update({id(large.table): large.table for large in table._large.values()})
+        for key in keys:
+            model.setdefault(pane, {}).setdefault(key, 0)
+            model[pane][key] += 1
+
+    def read(frozen: FrozenTable) -> Counts:
+        try:
+            return counts_in(frozen.batches())
+        finally:
+            frozen.release()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(3) as others:
+            wanted, found = [], []
+            for number in range(20 * panes):
+                pane = int(random.integers(panes))
+                merge(pane)
+                if number % 30 == 20:
+                    wanted.append(deepcopy(model))
+                    found.append(others.submit(read, table.freeze()))
+                again = int(random.integers(panes))
+                rows = [row for batch in table.read([again]) for row in batch.to_pylist()]
+                assert {row["k"]: row["n"] for row in rows} == model.get(again, {})
+                if number % 5 == 0:
+                    table.drop(pane)
+                    model.pop(pane)
+    finally:
+        sys.setswitchinterval(interval)
+    assert [each.result() for each in found] == wanted
+    assert not any(map(is_frozen, tables.values()))
 
 
 def test_what_is_dropped_stays_only_as_long_as_a_freeze_is_read() -> None:
