@@ -17,7 +17,7 @@ from cutwater.state import accumulator_kernels as ak
 from cutwater.state.frozen import KEY_GROUP_COLUMN
 from cutwater.state.frozen_keys import FrozenKeys
 from cutwater.state.index_kernels import CHUNK_ROWS
-from cutwater.state.key_index import AddressedChunks, KeyIndex
+from cutwater.state.key_index import AddressedChunks, KeyIndex, same_key_twice
 from cutwater.state.object_column import FrozenObjects, ObjectColumn
 from cutwater.state.pointers import address
 from cutwater.state.snapshots import Snapshots
@@ -171,11 +171,21 @@ class MemoryAggregateTable:
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Put rows back as a frozen table gave them. Each key comes once, and is not there yet."""
-        for piece in (piece for batch in batches for piece in pieces(batch, RESTORED_ROWS)):
+        for batch in batches:
+            self.append(batch)
+        if not self.build():
+            raise same_key_twice()
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        """A part of ``restore``. The rows are not found before ``build``."""
+        for piece in pieces(batch, RESTORED_ROWS):
             rows = self._index.append([piece.column(name) for name in self._index.keys.names], piece.num_rows)
             self._add_chunks()
             self._put(rows, [piece.column(column.name) for column in self._columns])
-        self._index.build()
+
+    def build(self) -> bool:
+        """False: a key was appended twice. All rows are there, but are not found."""
+        return self._index.build()
 
     def _put(self, rows: Rows, columns: Sequence[Array]) -> None:
         """``rows`` are new, and follow each other."""

@@ -21,6 +21,7 @@ from cutwater.state.frozen import KEY_GROUP_COLUMN
 from cutwater.state.key_set import KeySet
 from cutwater.state.late_freezes import LateFreezes, LateMoment
 from cutwater.state.memory_aggregates import FrozenAggregates, MemoryAggregateTable
+from cutwater.state.restored_pane import RestoredPane
 from cutwater.state.tables import Column, Merge, Update
 
 PROMOTED_ROWS = 4096
@@ -148,10 +149,18 @@ class MemoryPanes:
         )
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
+        large: dict[int, RestoredPane] = {}
         for batch in batches:
             rows = batch.select(self.partial_schema.names).cast(self.partial_schema)
             for pane, part in by_number(rows, batch.column(self._pane).to_numpy()):
-                self.merge(pane, part)
+                if pane not in large and part.num_rows > PROMOTED_ROWS and self._kept(pane) is None:
+                    large[pane] = RestoredPane(self._empty, self._add, self._content)
+                if pane in large:
+                    large[pane].add(part)
+                else:
+                    self.merge(pane, part)
+        for pane, restored in large.items():
+            self._large[pane] = _LargePane(next(_serials), self._stamp, restored.table())
 
     def _kept(self, pane: int) -> "_SmallPane | _LargePane | None":
         return self._small.get(pane) or self._large.get(pane)

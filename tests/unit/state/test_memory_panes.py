@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cutwater.flow.hashing import hash_columns, key_groups
 from cutwater.flow.key_groups import KeyGroupRange
-from cutwater.state import memory_panes
+from cutwater.state import memory_panes, restored_pane
 from cutwater.state.changes import header_of
 from cutwater.state.frozen import FrozenTable, TableRows
 from cutwater.state.memory import Memory, MemoryStore
@@ -313,3 +313,53 @@ def test_what_a_freeze_held_of_large_panes_goes_with_it(monkeypatch: pytest.Monk
     assert words() is not None
     frozen.release()
     assert words() is None
+
+
+@pytest.mark.parametrize("kind", [MemoryPanes, TrackedPanes])
+def test_a_large_pane_is_restored_without_a_look_for_each_key(
+    kind: type[MemoryPanes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_panes, "PROMOTED_ROWS", 5)
+    old, again = (kind("w1", "windows", KEYS, "window_start", COLUMNS, 128) for _ in range(2))
+    for start in range(0, 50, 10):
+        old.merge(7, partial(*((f"key{n}", n, n) for n in range(start, start + 10))))
+    with monkeypatch.context() as looking:
+        looking.setattr(MemoryAggregateTable, "locate", lambda *_: pytest.fail("one key after the other"))
+        again.restore(piece for batch in old.freeze().batches() for piece in (batch.slice(0, 20), batch.slice(20)))
+    for table in (old, again):
+        table.merge(7, partial(("key3", 1, 100), ("new", 1, 1)))
+    assert content(again, 7) == content(old, 7)
+
+
+@pytest.mark.parametrize("key_type", [pa.int64(), pa.string()], ids=str)
+@pytest.mark.parametrize("seed", range(8))
+def test_restored_rows_are_merged_in_order_wherever_a_key_comes_again(
+    seed: int, key_type: pa.DataType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As small panes and RocksDB give them; null is a key as well."""
+    random = np.random.default_rng(seed)
+    columns = [
+        (Column("sum", pa.int64(), nullable=False), Merge.ADD),
+        (Column("first", pa.int64()), Merge.FIRST),
+        (Column("last", pa.decimal128(9, 0)), Merge.LAST),
+    ]
+    keys = pa.schema([("k", key_type)])
+    old, again = (TrackedPanes("w1", "windows", keys, "window_start", columns, 128) for _ in range(2))
+    schema = old.partial_schema
+    for number in range(60):
+        some = random.integers(0, int(random.choice([10, 1000])), int(random.integers(1, 8))).tolist()
+        names = [None if n == 0 else n if key_type == pa.int64() else f"key{n}" for n in some]
+        rows = [{"k": name, "sum": 1, "first": number, "last": number} for name in names]
+        old.merge(int(random.integers(3)), pa.RecordBatch.from_pylist(rows, schema))
+    stored = list(old.freeze().batches())
+    monkeypatch.setattr(memory_panes, "PROMOTED_ROWS", 3)
+    monkeypatch.setattr(restored_pane, "FIRST_LOOK_ROWS", int(random.choice([5, 20, 1000])))
+    again.restore(stored)
+    assert again._large
+    for panes in ([0], [1], [2], [0, 1, 2]):
+        found, wanted = (
+            sorted((row for batch in table.read(panes) for row in batch.to_pylist()), key=lambda row: str(row["k"]))
+            for table in (again, old)
+        )
+        assert found == wanted
+    assert dict(again.restored_mark().extents or {}) == {pane: kept.serial for pane, kept in again._large.items()}
