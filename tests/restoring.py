@@ -25,8 +25,9 @@ from cutwater.operators.window_results import WINDOW_START
 from cutwater.rows import row_type
 from cutwater.state.backend import KeyedStateStore, StateBackend
 from cutwater.state.descriptors import MapState, ValueState, bind_states
+from cutwater.state.key_set import KeySet
 from cutwater.state.stored import StoredTable
-from cutwater.state.tables import Column, Merge, Update
+from cutwater.state.tables import Column, Merge, ReadsKeys, Update
 from tests.unit.operators.collecting import Collected, Opened, opened
 
 GROUPS = KeyGroupRange(0, 127)
@@ -57,6 +58,31 @@ class Aggregates:
     def read(self, numbers: Any) -> list[Any]:
         rows = self._table.locate(pa.record_batch([pa.array(numbers)], schema=KEYS)).rows
         return [column.to_pylist() for column in self._table.read(rows)]
+
+
+class Panes:
+    """The same in one window."""
+
+    def __init__(self, store: KeyedStateStore) -> None:
+        self._store = store
+        columns = ((Column("n", pa.int64(), nullable=False), Merge.ADD), (Column("m", pa.string()), Merge.MAX))
+        self._table = store.panes("t", KEYS, WINDOW_START, columns)
+        self._rows = pa.schema([*KEYS, *(column.field for column, _ in columns)])
+
+    def write(self, numbers: Any) -> None:
+        for start in range(0, len(numbers), AT_ONCE):
+            part = pa.array(numbers[start : start + AT_ONCE])
+            texts = pc.utf8_lpad(part.cast(pa.string()), TEXT, "x")
+            ones = pa.array(np.ones(len(part), np.int64))
+            self._table.merge(0, pa.record_batch([part, ones, texts], schema=self._rows))
+            self._store.tend()
+
+    def read(self, numbers: Any) -> list[Any]:
+        assert isinstance(self._table, ReadsKeys)
+        keys = pa.record_batch([pa.array(numbers)], schema=KEYS)
+        wanted = KeySet.of(keys)
+        found = [row for batch in self._table.read_keys([0], keys) for row in wanted.rows_of(batch).to_pylist()]
+        return sorted(found, key=lambda row: row["k"])
 
 
 class RowStates:
@@ -198,7 +224,7 @@ class Sessions:
         return [self._operator._table.get(number) for number in numbers.tolist()]
 
 
-Kept = Aggregates | RowStates | States | Sessions
+Kept = Aggregates | Panes | RowStates | States | Sessions
 
 
 @dataclass(frozen=True)

@@ -132,13 +132,14 @@ class KeyIndex:
         if len(valid):
             [null, *more] = np.flatnonzero(valid == 0).tolist()
             if more or self._state[ix.NULL_ROW] >= 0:
-                raise _same_key_twice()
+                raise same_key_twice()
             self._state[ix.NULL_ROW] = start + null
         self._state[ix.ROWS] = start + records
         return np.arange(start, start + records, dtype=np.int32)
 
-    def build(self) -> None:
-        """Let all rows be found. Much faster than to look for each key, and to grow again and again, while they come."""
+    def build(self) -> bool:
+        """Let all rows be found. Much faster than to look for each key, and to grow again and again, while they come. False: they
+        are not, as a key is there twice."""
         null_row = int(self._state[ix.NULL_ROW])
         ib.count(self._hashes.addresses, len(self), null_row, self._used)
         ends = np.cumsum(self._used) - self._used
@@ -152,7 +153,8 @@ class KeyIndex:
             self._set_part(part, np.zeros(2 * slots, np.uint64))
             own = slice(end - count, end)
             if not ib.build(hashes[own], rows[own], located, self._parts[part]):
-                raise _same_key_twice()
+                return False
+        return True
 
     def find(self, columns: Sequence[Array], records: int) -> npt.NDArray[np.int32]:
         """The rows of those keys that have one, -1 for the others. Changes nothing."""
@@ -233,5 +235,5 @@ def _frozen(column: AddressedChunks) -> FrozenColumn:
     return FrozenColumn(tuple(column.arrays), column.addresses.copy())
 
 
-def _same_key_twice() -> RestoreError:
+def same_key_twice() -> RestoreError:
     return RestoreError("restored state holds a key twice: its files do not belong together.")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from cutwater.state import accumulator_kernels as ak
 from cutwater.state.frozen import KEY_GROUP_COLUMN
 from cutwater.state.frozen_keys import FrozenKeys
 from cutwater.state.index_kernels import CHUNK_ROWS
-from cutwater.state.key_index import AddressedChunks, KeyIndex
+from cutwater.state.key_index import AddressedChunks, KeyIndex, same_key_twice
 from cutwater.state.object_column import FrozenObjects, ObjectColumn
 from cutwater.state.pointers import address
 from cutwater.state.snapshots import Snapshots
@@ -92,7 +93,7 @@ class MemoryAggregateTable:
     def __len__(self) -> int:
         return len(self._index)
 
-    @property
+    @cached_property
     def stored_schema(self) -> pa.Schema:
         fields = [column.field for column in self._columns]
         return pa.schema([*self._index.keys, *fields, pa.field(KEY_GROUP_COLUMN, pa.int32())])
@@ -152,6 +153,8 @@ class MemoryAggregateTable:
         return _columns(read, self._form, {c: o.read for c, o in self._objects.items()}, rows)
 
     def freeze(self) -> "FrozenAggregates":
+        """On any thread, also on several at once, as long as the loop does not write meanwhile. It may ``find`` and ``read``:
+        nothing changes here but the number of the freeze, and who objects are put aside for."""
         epoch = self._snapshots.freeze()
         self._frozen_rows = len(self)
         words = FrozenChunks(tuple(self._words.arrays), self._words.addresses, self._width, self._undo)
@@ -167,11 +170,21 @@ class MemoryAggregateTable:
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Put rows back as a frozen table gave them. Each key comes once, and is not there yet."""
-        for piece in (piece for batch in batches for piece in pieces(batch, RESTORED_ROWS)):
+        for batch in batches:
+            self.append(batch)
+        if not self.build():
+            raise same_key_twice()
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        """A part of ``restore``. The rows are not found before ``build``."""
+        for piece in pieces(batch, RESTORED_ROWS):
             rows = self._index.append([piece.column(name) for name in self._index.keys.names], piece.num_rows)
             self._add_chunks()
             self._put(rows, [piece.column(column.name) for column in self._columns])
-        self._index.build()
+
+    def build(self) -> bool:
+        """False: a key was appended twice. All rows are there, but are not found."""
+        return self._index.build()
 
     def _put(self, rows: Rows, columns: Sequence[Array]) -> None:
         """``rows`` are new, and follow each other."""

@@ -1,7 +1,7 @@
 """The table of the Memory backend for windows: partial rows by pane, merged by key.
 
-There may be very many small panes: a freeze goes through none of them, and of the large ones, which it has to freeze one by one,
-there are few.
+There may be very many panes: a freeze goes through none of them. What a small one held is noted before it changes, and the table
+of a large one is frozen before it does, or when it is read.
 """
 
 import itertools
@@ -19,7 +19,9 @@ from cutwater.state.bucket_history import BucketHistory, BucketsMark, Moment
 from cutwater.state.encoded_keys import plain
 from cutwater.state.frozen import KEY_GROUP_COLUMN
 from cutwater.state.key_set import KeySet
+from cutwater.state.late_freezes import LateFreezes, LateMoment
 from cutwater.state.memory_aggregates import FrozenAggregates, MemoryAggregateTable
+from cutwater.state.restored_pane import RestoredPane
 from cutwater.state.tables import Column, Merge, Update
 
 PROMOTED_ROWS = 4096
@@ -58,8 +60,8 @@ class MemoryPanes:
         self._small: dict[int, _SmallPane] = {}
         self._large: dict[int, _LargePane] = {}
         """No pane is in both."""
-        self._history: BucketHistory[HeldPane] = BucketHistory()
-        """Of the small ones."""
+        self._small_history: BucketHistory[HeldPane] = BucketHistory()
+        self._large_history: LateFreezes[HeldPane] = LateFreezes(self._large)
         self._stamp = 0
         """What panes and rows that are written from now on are marked with; 0 where nobody asks what changed."""
         self._mark = PanesMark(self._stamp)
@@ -75,15 +77,17 @@ class MemoryPanes:
     def merge(self, pane: int, partial: pa.RecordBatch) -> None:
         small = self._small.get(pane)
         if small is None and (large := self._large.get(pane)) is not None:
+            self._large_history.note(pane)
             large.stamp = self._stamp
             self._add(large.table, partial)
             return
-        self._history.note(pane, small)
+        self._small_history.note(pane, small)
         if small is None:
             small = self._small[pane] = _SmallPane(next(_serials))
         small.stamp = self._stamp
         small.count += partial.num_rows
         if small.count > PROMOTED_ROWS:
+            self._large_history.note(pane)
             self._large[pane] = self._promoted(small, partial)
             del self._small[pane]
             return
@@ -129,25 +133,34 @@ class MemoryPanes:
             yield from self._content(merged)
 
     def drop(self, pane: int) -> None:
-        self._large.pop(pane, None)
-        small = self._small.get(pane)
-        if small is not None:
-            self._history.note(pane, small)
+        if pane in self._large:
+            self._large_history.note(pane)
+            del self._large[pane]
+        elif (small := self._small.get(pane)) is not None:
+            self._small_history.note(pane, small)
             del self._small[pane]
 
     def freeze(self) -> "FrozenPanes":
         self._mark = PanesMark(self._stamp)
-        small = self._history.moment(self._small, lambda pane: pane)
-        large = {pane: kept.held() for pane, kept in self._large.items()}
+        small = self._small_history.moment(self._small, lambda pane: pane)
+        large = self._large_history.moment()
         return FrozenPanes(
             self.name, self.stored_schema, len(self._keys), self._max_parallelism, small, large, self._mark
         )
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
+        large: dict[int, RestoredPane] = {}
         for batch in batches:
             rows = batch.select(self.partial_schema.names).cast(self.partial_schema)
             for pane, part in by_number(rows, batch.column(self._pane).to_numpy()):
-                self.merge(pane, part)
+                if pane not in large and part.num_rows > PROMOTED_ROWS and self._kept(pane) is None:
+                    large[pane] = RestoredPane(self._empty, self._add, self._content)
+                if pane in large:
+                    large[pane].add(part)
+                else:
+                    self.merge(pane, part)
+        for pane, restored in large.items():
+            self._large[pane] = _LargePane(next(_serials), self._stamp, restored.table())
 
     def _kept(self, pane: int) -> "_SmallPane | _LargePane | None":
         return self._small.get(pane) or self._large.get(pane)
@@ -203,6 +216,10 @@ class HeldPane(NamedTuple):
     rows: tuple[pa.RecordBatch, ...] = ()
     table: FrozenAggregates | None = None
 
+    def release(self) -> None:
+        if self.table is not None:
+            self.table.release()
+
 
 @dataclass(slots=True)
 class _SmallPane:
@@ -233,12 +250,12 @@ class _LargePane:
         return len(self.table)
 
     def held(self) -> HeldPane:
-        """On the loop."""
+        """On any thread, while the loop does not write to it."""
         return HeldPane(self.serial, self.stamp, table=self.table.freeze())
 
 
 class FrozenPanes:
-    """Implements ``FrozenTable``. However many small panes there are, the freeze went through none of them."""
+    """Implements ``FrozenTable``. However many panes there are, the freeze went through none of them."""
 
     def __init__(
         self,
@@ -247,7 +264,7 @@ class FrozenPanes:
         keys: int,
         max_parallelism: int,
         small: Moment[HeldPane],
-        large: Mapping[int, HeldPane],
+        large: LateMoment[HeldPane],
         mark: PanesMark,
     ) -> None:
         self.name = name
@@ -255,7 +272,7 @@ class FrozenPanes:
         self._keys = keys
         self._max_parallelism = max_parallelism
         self._small: Moment[HeldPane] | None = small
-        self._large = large
+        self._large: LateMoment[HeldPane] | None = large
         self._mark = mark
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -278,7 +295,8 @@ class FrozenPanes:
 
     def panes(self) -> Iterator[tuple[int, HeldPane]]:
         assert self._small is not None, "it was released"
-        panes = itertools.chain(self._small.buckets(), self._large.items())
+        assert self._large is not None, "it was released"
+        panes = itertools.chain(self._small.buckets(), self._large.buckets())
         return self._mark.known_by(panes, lambda held: held.serial)
 
     def _stored(self, pane: int, held: HeldPane, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -293,7 +311,6 @@ class FrozenPanes:
 
     def release(self) -> None:
         self._small = None
-        for held in self._large.values():
-            if held.table is not None:
-                held.table.release()
-        self._large = {}
+        large, self._large = self._large, None
+        if large is not None:
+            large.release()

@@ -65,8 +65,9 @@ class ObjectColumn:
             self._value_bytes += (values.nbytes / came - self._value_bytes) * part
 
     def freeze(self) -> "FrozenObjects":
-        self._frozen.append(FrozenObjects(self._column, tuple(self._arrays), {}, self._frozen))
-        return self._frozen[-1]
+        frozen = FrozenObjects(self._column, tuple(self._arrays), {}, self._frozen)
+        self._frozen.append(frozen)
+        return frozen
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from cutwater.flow.arrow import Array
 from cutwater.flow.batches import gathered
 from cutwater.state.rocksdb_family import READ_BYTES, Entries, Family
-from cutwater.state.rocksdb_keys import key_order, numbered, stored_keys, stored_keys_in_order
+from cutwater.state.rocksdb_keys import key_order, numbered, stored_keys
 from cutwater.state.rocksdb_layout import READ_ROWS, Layout
 from cutwater.state.row_codec import RowCodec
 
@@ -72,12 +72,15 @@ def ingest_numbered(
 
 
 def _numbered_in_order(rows: NumberedRows, codec: RowCodec) -> Iterator[Entries]:
-    keys, order = stored_keys_in_order(rows.keys, rows.groups, rows.namespaces)
+    order = key_order(rows.keys, rows.groups, rows.namespaces)
+    if order is None:
+        order = np.arange(len(rows.groups))
     step = _step(rows.values)
     for start in range(0, len(order), step):
         some = order[start : start + step]
+        keys = stored_keys([key.take(some) for key in rows.keys], rows.groups[some], rows.namespaces[some])
         numbers = (some + rows.first).tolist()
-        yield numbered(keys[start : start + step], numbers), codec.encode(rows.values.take(some).columns, len(some))
+        yield numbered(keys, numbers), codec.encode(rows.values.take(some).columns, len(some))
 
 
 def ingest_entries(family: Family, entries: Iterator[Entries]) -> int:

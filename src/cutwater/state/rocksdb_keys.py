@@ -49,9 +49,11 @@ def stored_keys_in_order(
     return [keys[i] for i in order.tolist()], order
 
 
-def key_order(columns: Sequence[Array], groups: npt.NDArray[np.int32]) -> Numbers | None:
+def key_order(
+    columns: Sequence[Array], groups: npt.NDArray[np.int32], namespaces: Numbers | None = None
+) -> Numbers | None:
     """Which of the keys comes first in RocksDB, and so on; None if they are in order, as what was read from one is."""
-    whole, starts = _stored(columns, groups, None)
+    whole, starts = _stored(columns, groups, namespaces)
     keys = _as_array(whole, starts)
     is_in_order = pc.all(pc.less_equal(keys[:-1], keys[1:])).as_py() is not False
     return None if is_in_order else _order(whole, starts)
@@ -75,13 +77,14 @@ def _stored(
 def _order(whole: Bytes, starts: Numbers) -> Numbers:
     records = len(starts) - 1
     width = len(whole) // max(records, 1)
-    if records and 8 <= width <= 16 and (np.diff(starts) == width).all():
-        # As two numbers each: several times as fast, and that is how keys of one number are.
+    if records and 8 <= width <= 24 and (np.diff(starts) == width).all():
+        # As two or three numbers each: several times as fast, and that is how keys of one number are.
         keys = whole.reshape(records, width)
-        halves = [
-            np.ascontiguousarray(keys[:, at : at + 8]).view(">u8").ravel().astype(np.uint64) for at in (0, width - 8)
+        numbers = [
+            np.ascontiguousarray(keys[:, at : at + 8]).view(">u8").ravel().astype(np.uint64)
+            for at in sorted({0, min(8, width - 8), width - 8}, reverse=True)
         ]
-        return np.lexsort((halves[1], halves[0]))
+        return np.lexsort(numbers)
     order: Numbers = pc.sort_indices(_as_array(whole, starts)).to_numpy().astype(np.int64)
     return order
 

@@ -132,12 +132,19 @@ class RocksDBPanes(TableInParts):
         self.parts.drop(pane)
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """As rows of RocksDB where they come far apart, or will not stay in memory. All or none: what is in memory is newer."""
         pane_column = self.key_columns[-1]
-        apart, batches = come_far_apart(batches, pane_column)
-        if apart:
-            self._ingest(batches)
+        apart, rest = come_far_apart(batches, pane_column)
+        fitting, room = [], self._share.bytes // 2
+        for batch in () if apart else rest:
+            fitting.append(batch)
+            room -= batch.nbytes
+            if room < 0:
+                break
+        if apart or room < 0:
+            self._ingest(chain(fitting, rest))
             return
-        for batch in batches:
+        for batch in fitting:
             rows = batch.select(self._partial.names).cast(self._partial)
             for pane, part in by_number(rows, batch.column(pane_column).to_numpy()):
                 self.merge(pane, part)
@@ -149,7 +156,10 @@ class RocksDBPanes(TableInParts):
             width = len(self._key_schema)
             *columns, groups = rows.columns
             in_groups, panes = groups.to_numpy(), columns[width].to_numpy()
-            part.note_each(0, panes, in_groups)
+            if (panes == panes[0]).all():
+                part.note(0, int(panes[0]), in_groups)
+            else:
+                part.note_each(0, panes, in_groups)
             values = rows.select(self._partial.names[width:])
             return NumberedRows(columns[:width], in_groups, panes, part.take_numbers(rows.num_rows), values)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 
 class Snapshots:
-    """Counts freezes; the loop freezes and asks, others release."""
+    """Counts freezes. The loop asks; any thread freezes, but not while the loop writes, and releases."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
-import numpy as np
 import pyarrow as pa
 
 from cutwater.state.changes import Header, with_header
@@ -31,13 +30,9 @@ class TrackedPanes(MemoryPanes):
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         now, self._stamp = self._stamp, RESTORED
-        for batch in batches:
-            super().restore([batch])
-            for pane in np.unique(batch.column(self._pane).to_numpy()).tolist():
-                kept = self._kept(pane)
-                assert kept is not None
-                self._restored[pane] = kept.serial
+        super().restore(batches)
         self._stamp = now
+        self._restored = {pane: kept.serial for kind in (self._small, self._large) for pane, kept in kind.items()}
 
     def restored_mark(self) -> PanesMark:
         return PanesMark(RESTORED, self._restored)

@@ -14,6 +14,7 @@ import pytest
 import cutwater as cw
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.state import memory_panes
 from cutwater.state.backend import KeyedStateStore
 from cutwater.state.cache_share import CacheShare
 from cutwater.state.frozen import FrozenTable
@@ -28,6 +29,7 @@ SCHEMA = pa.schema([("k", pa.int64()), ("n", pa.int64())])
 SIDE = JoinSide(SCHEMA, ("k",))
 
 MANY = 600
+MANY_LARGE = 150
 
 Add = Callable[[int, pa.RecordBatch], None]
 Rows = dict[int, list[int]]
@@ -94,18 +96,33 @@ def work_of_freezes(store: KeyedStateStore, add: Add, buckets: int) -> list[int]
     return work
 
 
-@pytest.mark.parametrize("into", [into_buckets, into_a_join, into_panes])
-@pytest.mark.parametrize("backend", [cw.Memory(), cw.Memory(incremental=True), cw.RocksDB(), "files"], ids=str)
-def test_a_freeze_does_the_same_work_however_many_buckets_there_are(
-    backend: Any, into: Callable[[KeyedStateStore], Add], tmp_path: Path
-) -> None:
+ON_ALL = pytest.mark.parametrize("backend", [cw.Memory(), cw.Memory(incremental=True), cw.RocksDB(), "files"], ids=str)
+
+
+def assert_same_work(backend: Any, into: Callable[[KeyedStateStore], Add], most: int, tmp_path: Path) -> None:
     kept = cw.RocksDB(incremental=True, local_directories=[str(tmp_path)]) if backend == "files" else backend
     stores = [kept.open("w1", KeyGroupRange(0, 127), 128) for _ in range(3)]
     work_of_freezes(stores[0], into(stores[0]), 5)  # what is done once only
-    few, many = (work_of_freezes(store, into(store), n) for store, n in zip(stores[1:], (10, MANY), strict=True))
-    assert max(np.subtract(many, few)) < 3 * MANY  # even a loop that only looks at each takes more
+    few, many = (work_of_freezes(store, into(store), n) for store, n in zip(stores[1:], (10, most), strict=True))
+    assert max(np.subtract(many, few)) < 3 * most  # even a loop that only looks at each takes more
     for store in stores:
         store.close()
+
+
+@pytest.mark.parametrize("into", [into_buckets, into_a_join, into_panes])
+@ON_ALL
+def test_a_freeze_does_the_same_work_however_many_buckets_there_are(
+    backend: Any, into: Callable[[KeyedStateStore], Add], tmp_path: Path
+) -> None:
+    assert_same_work(backend, into, MANY, tmp_path)
+
+
+@ON_ALL
+def test_a_freeze_does_the_same_work_however_many_panes_are_large(
+    backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_panes, "PROMOTED_ROWS", 0)
+    assert_same_work(backend, into_panes, MANY_LARGE, tmp_path)
 
 
 class Reading:

@@ -3,6 +3,7 @@
 import sys
 import threading
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from typing import Any
 from weakref import ref
@@ -15,10 +16,11 @@ from hypothesis import strategies as st
 
 from cutwater.flow.hashing import hash_columns, key_groups
 from cutwater.flow.key_groups import KeyGroupRange
-from cutwater.state import memory_panes
+from cutwater.state import memory_panes, restored_pane
 from cutwater.state.changes import header_of
 from cutwater.state.frozen import FrozenTable, TableRows
 from cutwater.state.memory import Memory, MemoryStore
+from cutwater.state.memory_aggregates import MemoryAggregateTable
 from cutwater.state.memory_panes import MemoryPanes, PanesMark
 from cutwater.state.tables import Column, Merge, PaneTable
 from cutwater.state.tracked_panes import TrackedPanes
@@ -184,6 +186,7 @@ def test_freezes_that_are_read_while_panes_grow_and_go_hold_what_there_was(
     table = kind("w1", "windows", KEYS, "window_start", COLUMNS, 128)
     freezes, readings = Freezes(table), list[Reading]()
     model: Counts = {}
+    tables: dict[int, MemoryAggregateTable] = {}
     for _ in range(400):
         pane = int(random.integers(8))
         match random.choice(["merge", "drop", "freeze", "read", "end"], p=[0.5, 0.1, 0.1, 0.2, 0.1]):
@@ -192,6 +195,7 @@ def test_freezes_that_are_read_while_panes_grow_and_go_hold_what_there_was(
                 table.merge(pane, partial((key, 1, 0)))
                 keys = model.setdefault(pane, {})
                 keys[key] = keys.get(key, 0) + 1
+                tables.update({id(large.table): large.table for large in table._large.values()})
             case "drop":
                 table.drop(pane)
                 model.pop(pane, None)
@@ -203,7 +207,12 @@ def test_freezes_that_are_read_while_panes_grow_and_go_hold_what_there_was(
                 readings.pop(int(random.integers(len(readings)))).end()
     for reading in readings:
         reading.end()
+    assert tables and not any(map(is_frozen, tables.values()))
     assert counts_in(table.freeze().batches()) == model
+
+
+def is_frozen(table: MemoryAggregateTable) -> bool:
+    return table._snapshots.latest > 0 or any(column._frozen for column in table._objects.values())
 
 
 def test_a_freeze_that_another_thread_reads_holds_what_there_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,6 +236,56 @@ def test_a_freeze_that_another_thread_reads_holds_what_there_was(monkeypatch: py
         sys.setswitchinterval(interval)
         reader.join()
     assert counts_in(read) == {pane: {"a": 1 + pane % 3} for pane in range(200)}
+
+
+def test_freezes_under_way_hold_what_there_was_while_the_loop_reads_the_same_panes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Large panes are frozen by whoever comes to them first, and once more for as long as the loop reads them."""
+    monkeypatch.setattr(memory_panes, "PROMOTED_ROWS", 2)
+    columns = [(Column("n", pa.decimal128(20, 0)), Merge.ADD), (Column("t", pa.string()), Merge.MAX)]
+    schema = pa.schema([*KEYS, *(column.field for column, _ in columns)])
+    panes = 40
+    table = MemoryPanes("w1", "windows", KEYS, "window_start", columns, 128)
+    random = np.random.default_rng(1)
+    model: Counts = {}
+    tables: dict[int, MemoryAggregateTable] = {}
+
+    def merge(pane: int) -> None:
+        keys = random.choice(["a", "b", "c"], int(random.integers(1, 4))).tolist()
+        table.merge(pane, pa.RecordBatch.from_pylist([{"k": key, "n": 1, "t": key * 9} for key in keys], schema))
+        tables.update({id(large.table): large.table for large in table._large.values()})
+        for key in keys:
+            model.setdefault(pane, {}).setdefault(key, 0)
+            model[pane][key] += 1
+
+    def read(frozen: FrozenTable) -> Counts:
+        try:
+            return counts_in(frozen.batches())
+        finally:
+            frozen.release()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(3) as others:
+            wanted, found = [], []
+            for number in range(20 * panes):
+                pane = int(random.integers(panes))
+                merge(pane)
+                if number % 30 == 20:
+                    wanted.append(deepcopy(model))
+                    found.append(others.submit(read, table.freeze()))
+                again = int(random.integers(panes))
+                rows = [row for batch in table.read([again]) for row in batch.to_pylist()]
+                assert {row["k"]: row["n"] for row in rows} == model.get(again, {})
+                if number % 5 == 0:
+                    table.drop(pane)
+                    model.pop(pane)
+    finally:
+        sys.setswitchinterval(interval)
+    assert [each.result() for each in found] == wanted
+    assert not any(map(is_frozen, tables.values()))
 
 
 def test_what_is_dropped_stays_only_as_long_as_a_freeze_is_read() -> None:
@@ -254,3 +313,53 @@ def test_what_a_freeze_held_of_large_panes_goes_with_it(monkeypatch: pytest.Monk
     assert words() is not None
     frozen.release()
     assert words() is None
+
+
+@pytest.mark.parametrize("kind", [MemoryPanes, TrackedPanes])
+def test_a_large_pane_is_restored_without_a_look_for_each_key(
+    kind: type[MemoryPanes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_panes, "PROMOTED_ROWS", 5)
+    old, again = (kind("w1", "windows", KEYS, "window_start", COLUMNS, 128) for _ in range(2))
+    for start in range(0, 50, 10):
+        old.merge(7, partial(*((f"key{n}", n, n) for n in range(start, start + 10))))
+    with monkeypatch.context() as looking:
+        looking.setattr(MemoryAggregateTable, "locate", lambda *_: pytest.fail("one key after the other"))
+        again.restore(piece for batch in old.freeze().batches() for piece in (batch.slice(0, 20), batch.slice(20)))
+    for table in (old, again):
+        table.merge(7, partial(("key3", 1, 100), ("new", 1, 1)))
+    assert content(again, 7) == content(old, 7)
+
+
+@pytest.mark.parametrize("key_type", [pa.int64(), pa.string()], ids=str)
+@pytest.mark.parametrize("seed", range(8))
+def test_restored_rows_are_merged_in_order_wherever_a_key_comes_again(
+    seed: int, key_type: pa.DataType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As small panes and RocksDB give them; null is a key as well."""
+    random = np.random.default_rng(seed)
+    columns = [
+        (Column("sum", pa.int64(), nullable=False), Merge.ADD),
+        (Column("first", pa.int64()), Merge.FIRST),
+        (Column("last", pa.decimal128(9, 0)), Merge.LAST),
+    ]
+    keys = pa.schema([("k", key_type)])
+    old, again = (TrackedPanes("w1", "windows", keys, "window_start", columns, 128) for _ in range(2))
+    schema = old.partial_schema
+    for number in range(60):
+        some = random.integers(0, int(random.choice([10, 1000])), int(random.integers(1, 8))).tolist()
+        names = [None if n == 0 else n if key_type == pa.int64() else f"key{n}" for n in some]
+        rows = [{"k": name, "sum": 1, "first": number, "last": number} for name in names]
+        old.merge(int(random.integers(3)), pa.RecordBatch.from_pylist(rows, schema))
+    stored = list(old.freeze().batches())
+    monkeypatch.setattr(memory_panes, "PROMOTED_ROWS", 3)
+    monkeypatch.setattr(restored_pane, "FIRST_LOOK_ROWS", int(random.choice([5, 20, 1000])))
+    again.restore(stored)
+    assert again._large
+    for panes in ([0], [1], [2], [0, 1, 2]):
+        found, wanted = (
+            sorted((row for batch in table.read(panes) for row in batch.to_pylist()), key=lambda row: str(row["k"]))
+            for table in (again, old)
+        )
+        assert found == wanted
+    assert dict(again.restored_mark().extents or {}) == {pane: kept.serial for pane, kept in again._large.items()}

@@ -10,6 +10,7 @@ from tests.restoring import (
     ExpiringMaps,
     ExpiringStates,
     Kept,
+    Panes,
     RowStates,
     Sessions,
     TimedStates,
@@ -20,8 +21,22 @@ from tests.restoring import (
 
 @pytest.mark.parametrize(
     ("backend", "kind"),
-    [(cw.Memory(), Aggregates), (cw.Memory(incremental=True), RowStates), (cw.RocksDB(), Aggregates)],
-    ids=["aggregates in memory", "rows in memory", "aggregates in RocksDB"],
+    [
+        (cw.Memory(), Aggregates),
+        (cw.Memory(incremental=True), RowStates),
+        (cw.RocksDB(), Aggregates),
+        (cw.Memory(), Panes),
+        (cw.Memory(incremental=True), Panes),
+        (cw.RocksDB(), Panes),
+    ],
+    ids=[
+        "aggregates in memory",
+        "rows in memory",
+        "aggregates in RocksDB",
+        "a pane in memory",
+        "a pane in increments",
+        "a pane in RocksDB",
+    ],
 )
 def test_a_million_keys_are_there_again(tmp_path: Path, backend: cw.StateBackend, kind: type[Kept]) -> None:
     took(backend, kind, 1_000_000, tmp_path)

@@ -1,4 +1,5 @@
-"""Panes and buckets of few rows each are restored on RocksDB as its rows, without being gathered in memory one by one."""
+"""Panes and buckets of few rows each are restored on RocksDB as its rows, without being gathered in memory one by one. So are
+panes that would not stay in memory."""
 
 import random
 from pathlib import Path
@@ -26,22 +27,22 @@ SIDE = JoinSide(pa.schema([("k", pa.string()), ("n", pa.int64())]), ("k",))
 BUCKETS = range(40)
 
 
-def opened(tmp_path: Path, name: str) -> KeyedStateStore:
+def opened(tmp_path: Path, name: str, cache: str = "64KB") -> KeyedStateStore:
     (tmp_path / name).mkdir()
-    backend = cw.RocksDB(cache="64KB", local_directories=[str(tmp_path / name)])
+    backend = cw.RocksDB(cache=cache, local_directories=[str(tmp_path / name)])
     return backend.open("w", KeyGroupRange(0, 127), 128)
 
 
-def again(old: KeyedStateStore, tmp_path: Path) -> KeyedStateStore:
-    store = opened(tmp_path, "again")
+def again(old: KeyedStateStore, tmp_path: Path, cache: str = "64KB") -> KeyedStateStore:
+    store = opened(tmp_path, "again", cache)
     for table in old.freeze():
         store.restore(table.name, list(table.batches()))
         table.release()
     return store
 
 
-@pytest.mark.parametrize("few", [0, 256])
-def test_panes(tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("few", "cache", "is_gathered"), [(256, "64MB", False), (0, "64KB", False), (0, "64MB", True)])
+def test_panes(tmp_path: Path, few: int, cache: str, is_gathered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rocksdb_bulk, "FEW_ROWS", few)
     chosen, old = random.Random(3), opened(tmp_path, "old")
     table = old.panes("panes", KEYS, "start", COLUMNS)
@@ -49,10 +50,10 @@ def test_panes(tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch) -> Non
         rows = [{"k": f"key {chosen.randrange(30)}", "sum": n, "first": n, "last": n} for _ in range(9)]
         table.merge(chosen.choice(BUCKETS), pa.RecordBatch.from_pylist(rows, PARTIAL))
     wanted = [panes_of(table, pane) for pane in BUCKETS]
-    store = again(old, tmp_path)
+    store = again(old, tmp_path, cache)
     with monkeypatch.context() as gathering:
-        if few:
-            gathering.setattr(MemoryPanes, "merge", lambda *_: pytest.fail("a few rows of a pane"))
+        if not is_gathered:
+            gathering.setattr(MemoryPanes, "merge", lambda *_: pytest.fail("rows that are in memory"))
         restored = store.panes("panes", KEYS, "start", COLUMNS)
     assert [panes_of(restored, pane) for pane in BUCKETS] == wanted
     more = pa.RecordBatch.from_pylist([{"k": "key 1", "sum": 1, "first": -1, "last": -1}], PARTIAL)

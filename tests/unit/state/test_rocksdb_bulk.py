@@ -15,7 +15,7 @@ from cutwater.state.rocksdb_adoption import stored_databases, with_base
 from cutwater.state.rocksdb_bulk import ingest_entries, ingest_rows
 from cutwater.state.rocksdb_database import Database, Tuning, read_family
 from cutwater.state.rocksdb_family import Family
-from cutwater.state.rocksdb_keys import key_order
+from cutwater.state.rocksdb_keys import key_order, stored_keys
 from cutwater.state.rocksdb_layout import Content, Layout
 from cutwater.state.stored import Form, StoredFile, StoredTable
 
@@ -124,3 +124,16 @@ def test_parts_that_are_rows_or_in_other_columns_are_not_taken_as_they_are() -> 
     other = StoredTable("s", (StoredFile("b", 5, "c"),), 1, 32, 63, Form.ROCKSDB, {"layout": "other"})
     assert stored_databases([a, other]) == []
     assert stored_databases([]) == []
+
+
+@pytest.mark.parametrize("columns", [["k"], ["k", "k"], ["t"]])
+def test_keys_of_panes_are_ordered_as_their_bytes_are(columns: list[str]) -> None:
+    random = np.random.default_rng(4)
+    numbers = random.integers(-(1 << 40), 1 << 40, 500)
+    panes, groups = random.integers(-3, 3, 500), random.integers(0, 300, 500).astype(np.int32)
+    of = {"k": pa.array(numbers), "t": pa.array([str(number)[:3] for number in numbers])}
+    keys = [of[name] for name in columns]
+    order = key_order(keys, groups, panes)
+    assert order is not None
+    as_bytes = stored_keys(keys, groups, panes)
+    assert order.tolist() == sorted(range(500), key=as_bytes.__getitem__)
