@@ -13,11 +13,20 @@ from cutwater.state.cache_share import CacheShare
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.memory_buckets import MemoryBuckets
 from cutwater.state.rocksdb_bucket_entries import STEP_BATCHES, entries_of
+from cutwater.state.rocksdb_bulk import NumberedRows
 from cutwater.state.rocksdb_cut import Gate
 from cutwater.state.rocksdb_family import READ_BYTES, Entry, Family
 from cutwater.state.rocksdb_frozen import TableInParts
 from cutwater.state.rocksdb_keys import groups_of, prefix_of
-from cutwater.state.rocksdb_layout import READ_ROWS, Content, Layout, batch_of, is_of_row, together
+from cutwater.state.rocksdb_layout import (
+    READ_ROWS,
+    Content,
+    Layout,
+    batch_of,
+    is_of_row,
+    numbers_of_rows,
+    together,
+)
 from cutwater.state.rocksdb_parts import STEP_ROWS as STEP_SINGLE_ROWS
 from cutwater.state.rocksdb_parts import Part, Parts
 
@@ -55,8 +64,8 @@ class RocksDBBuckets(TableInParts):
     ) -> None:
         self.name = name
         self._of = (name, schema, keys, bucket, max_parallelism)
-        self._schema = schema
-        self._bucket = bucket
+        self._schema = self._added = schema
+        self._namespace = bucket
         self._max_parallelism = max_parallelism
         self._family = family
         self.parts = Parts(share, gate, [family], lambda: MemoryBuckets(*self._of), self._write, MemoryBuckets.drop)
@@ -90,11 +99,16 @@ class RocksDBBuckets(TableInParts):
     def drop(self, bucket: int) -> None:
         self.parts.drop(bucket)
 
-    def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
-        for batch in batches:
-            rows = batch.select(self._schema.names).cast(self._schema)
-            for bucket, part in by_number(rows, batch.column(self._bucket).to_numpy()):
-                self.add(bucket, part)
+    def _add_restored(self, namespace: int, rows: pa.RecordBatch) -> None:
+        self.add(namespace, rows)
+
+    def _numbered(self, rows: pa.RecordBatch, part: Part[MemoryBuckets]) -> NumberedRows:
+        *_, of_buckets, groups = rows.columns
+        in_groups, buckets = groups.to_numpy(), of_buckets.to_numpy()
+        part.note_each(0, buckets, in_groups)
+        numbers = numbers_of_rows(part.take_numbers(2 * rows.num_rows), rows.num_rows)
+        values = rows.select(self._schema.names)
+        return NumberedRows([], in_groups, buckets, numbers.start, values, numbers.step)
 
     def _shares(
         self,
@@ -166,7 +180,7 @@ class RocksDBBuckets(TableInParts):
         rows, seen = 0, 0
         for piece in (piece for whole in frozen.batches() for piece in pieces(whole, STEP_ROWS)):
             rows, seen = rows + piece.num_rows, seen + 1
-            if part.needs(piece.column(self._bucket)[0].as_py()):
+            if part.needs(piece.column(self._namespace)[0].as_py()):
                 waiting.append(piece)
             if rows >= STEP_SINGLE_ROWS or seen >= STEP_BATCHES:
                 yield from self._put(waiting, rows, part)

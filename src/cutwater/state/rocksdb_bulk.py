@@ -53,8 +53,10 @@ class NumberedRows(NamedTuple):
     groups: "npt.NDArray[np.int32]"
     namespaces: "npt.NDArray[np.int64]"
     first: int
-    """The number of the first; the others follow."""
+    """The number of the first."""
     values: pa.RecordBatch
+    apart: int = 1
+    """Each other number is so much more than the one before."""
 
 
 def ingest_numbered(
@@ -79,7 +81,7 @@ def _numbered_in_order(rows: NumberedRows, codec: RowCodec) -> Iterator[Entries]
     for start in range(0, len(order), step):
         some = order[start : start + step]
         keys = stored_keys([key.take(some) for key in rows.keys], rows.groups[some], rows.namespaces[some])
-        numbers = (some + rows.first).tolist()
+        numbers = (some * rows.apart + rows.first).tolist()
         yield numbered(keys, numbers), codec.encode(rows.values.take(some).columns, len(some))
 
 

@@ -1,6 +1,7 @@
 """States in RocksDB as a snapshot sees them: all rows, or the files of the database."""
 
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -9,11 +10,13 @@ import pyarrow as pa
 
 from cutwater.errors import StorageError
 from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.flow.partitioning import by_number
 from cutwater.state.frozen import FilePlace, FrozenTable
+from cutwater.state.rocksdb_bulk import NumberedRows, come_far_apart, ingest_numbered
 from cutwater.state.rocksdb_cut import StoreCut
 from cutwater.state.rocksdb_family import Family
 from cutwater.state.rocksdb_layout import Layout
-from cutwater.state.rocksdb_parts import Parts
+from cutwater.state.rocksdb_parts import Part, Parts
 from cutwater.state.stored import Form, StoredTable
 
 Json = Any
@@ -47,13 +50,17 @@ class FrozenParts:
             each.release()
 
 
-class TableInParts:
+class TableInParts(ABC):
     """What tables of rows that are only added have in common."""
 
     name: str
     layout: Layout
     parts: Parts[Any]
     _family: Family
+    _added: pa.Schema
+    """Of rows as they are added."""
+    _namespace: str
+    """The column that tells the pane or bucket of a stored row."""
     _at = 0
     """Which of the parts' families is that of this table."""
 
@@ -65,6 +72,33 @@ class TableInParts:
         for write in self.parts.freeze():
             cut.before_link(write)
         return frozen
+
+    def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Rows of a pane or bucket that come far apart become rows of RocksDB at once, the others are added."""
+        apart, batches = come_far_apart(batches, self._namespace)
+        if apart:
+            self._ingest(batches)
+        else:
+            self._add_all(batches)
+
+    def _ingest(self, batches: Iterable[pa.RecordBatch]) -> None:
+        part = self.parts.restored_part()
+        most = self.parts.share.bytes // 2
+        ingest_numbered(self._family, self.layout, batches, lambda rows: self._numbered(rows, part), most)
+        self.parts.know_restored(part)
+
+    def _add_all(self, batches: Iterable[pa.RecordBatch]) -> None:
+        for batch in batches:
+            rows = batch.select(self._added.names).cast(self._added)
+            for namespace, own in by_number(rows, batch.column(self._namespace).to_numpy()):
+                self._add_restored(namespace, own)
+
+    @abstractmethod
+    def _add_restored(self, namespace: int, rows: pa.RecordBatch) -> None: ...
+
+    @abstractmethod
+    def _numbered(self, rows: pa.RecordBatch, part: Part[Any]) -> NumberedRows:
+        """Stored rows, which ``part`` brings."""
 
     def details(self) -> Json:
         return {"next": self.parts.next}

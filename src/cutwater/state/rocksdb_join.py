@@ -8,11 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from cutwater.flow.event_time import Times
-from cutwater.flow.partitioning import by_number
 from cutwater.state.appended_rows import no_rows
 from cutwater.state.cache_share import CacheShare
 from cutwater.state.memory_join import MemoryJoin, MemoryJoinSide
-from cutwater.state.rocksdb_bulk import NumberedRows, come_far_apart, ingest_numbered
+from cutwater.state.rocksdb_bulk import NumberedRows
 from cutwater.state.rocksdb_cut import Gate
 from cutwater.state.rocksdb_family import Family
 from cutwater.state.rocksdb_frozen import TableInParts
@@ -30,7 +29,6 @@ class RocksDBJoin:
         gate: Gate, families: Sequence[Family],
     ) -> None:  # fmt: skip
         of = (tuple(sides), bucket, max_parallelism)
-        self.share = share
         self.parts = Parts(
             share, gate, families, lambda: MemoryJoin(*of), self._write, MemoryJoin.drop,
             lambda memory: memory.bytes_beside_rows,
@@ -85,7 +83,8 @@ class RocksDBJoinSide(TableInParts):
         as_table = MemoryJoinSide(recent, side, name)
         self.key_columns = as_table.key_columns
         self.stored_schema = as_table.stored_schema
-        self._schema = recent.sides[side].schema
+        self._schema = self._added = recent.sides[side].schema
+        self._namespace = recent.bucket
         self.layout = Layout(Content.WHOLE_ROWS, self.stored_schema, self.key_columns)
         self._codec = self.layout.codec()
         self._max_parallelism = recent.max_parallelism
@@ -131,27 +130,13 @@ class RocksDBJoinSide(TableInParts):
         self._family.write(numbered(keys, numbers), [values[i] for i in order.tolist()])
         part.note(self._side, bucket, in_groups)
 
-    def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
-        bucket_column = self.parts.recent.bucket
-        apart, batches = come_far_apart(batches, bucket_column)
-        if apart:
-            self._ingest(batches)
-            return
-        for batch in batches:
-            rows = batch.select(self._schema.names).cast(self._schema)
-            for bucket, part in by_number(rows, batch.column(bucket_column).to_numpy()):
-                self._join.add(self._side, bucket, part)
+    def _add_restored(self, namespace: int, rows: pa.RecordBatch) -> None:
+        self._join.add(self._side, namespace, rows)
 
-    def _ingest(self, batches: Iterable[pa.RecordBatch]) -> None:
-        part = self.parts.restored_part()
-
-        def numbered_rows(rows: pa.RecordBatch) -> NumberedRows:
-            *_, of_buckets, groups = rows.columns
-            in_groups, buckets = groups.to_numpy(), of_buckets.to_numpy()
-            part.note_each(self._side, buckets, in_groups)
-            keys = rows.select(list(self.key_columns)).columns
-            values = rows.select(self._schema.names)
-            return NumberedRows(keys, in_groups, buckets, part.take_numbers(rows.num_rows), values)
-
-        ingest_numbered(self._family, self.layout, batches, numbered_rows, self._join.share.bytes // 2)
-        self.parts.know_restored(part)
+    def _numbered(self, rows: pa.RecordBatch, part: Part[MemoryJoin]) -> NumberedRows:
+        *_, of_buckets, groups = rows.columns
+        in_groups, buckets = groups.to_numpy(), of_buckets.to_numpy()
+        part.note_each(self._side, buckets, in_groups)
+        keys = rows.select(list(self.key_columns)).columns
+        values = rows.select(self._schema.names)
+        return NumberedRows(keys, in_groups, buckets, part.take_numbers(rows.num_rows), values)

@@ -15,7 +15,7 @@ from cutwater.state.cache_share import CacheShare
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.key_set import KeySet
 from cutwater.state.memory_panes import MemoryPanes
-from cutwater.state.rocksdb_bulk import NumberedRows, come_far_apart, ingest_numbered
+from cutwater.state.rocksdb_bulk import NumberedRows, come_far_apart
 from cutwater.state.rocksdb_cut import Gate
 from cutwater.state.rocksdb_family import Entry, Family, in_lists
 from cutwater.state.rocksdb_frozen import TableInParts
@@ -63,11 +63,11 @@ class RocksDBPanes(TableInParts):
         self._of = (uid, name, keys, pane, tuple(columns), max_parallelism)
         self._max_parallelism = max_parallelism
         self._family = family
-        self._share = share
         self.parts = Parts(share, gate, [family], lambda: MemoryPanes(*self._of), self._write, MemoryPanes.drop)
         self.key_columns = self.parts.recent.key_columns
         self.stored_schema = self.parts.recent.stored_schema
-        self._partial = self.parts.recent.partial_schema
+        self._partial = self._added = self.parts.recent.partial_schema
+        self._namespace = pane
         self._key_schema = pa.schema([self._partial.field(i) for i in range(len(keys))])
         self.layout = Layout(Content.BY_PANE_AND_KEY, self.stored_schema, tuple(keys.names))
         self._codec = self.layout.codec()
@@ -132,10 +132,9 @@ class RocksDBPanes(TableInParts):
         self.parts.drop(pane)
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """As rows of RocksDB where they come far apart, or will not stay in memory. All or none: what is in memory is newer."""
-        pane_column = self.key_columns[-1]
-        apart, rest = come_far_apart(batches, pane_column)
-        fitting, room = [], self._share.bytes // 2
+        """As rows of RocksDB also where they will not stay in memory. All or none: what is in memory is newer."""
+        apart, rest = come_far_apart(batches, self._namespace)
+        fitting, room = [], self.parts.share.bytes // 2
         for batch in () if apart else rest:
             fitting.append(batch)
             room -= batch.nbytes
@@ -143,28 +142,22 @@ class RocksDBPanes(TableInParts):
                 break
         if apart or room < 0:
             self._ingest(chain(fitting, rest))
-            return
-        for batch in fitting:
-            rows = batch.select(self._partial.names).cast(self._partial)
-            for pane, part in by_number(rows, batch.column(pane_column).to_numpy()):
-                self.merge(pane, part)
+        else:
+            self._add_all(fitting)
 
-    def _ingest(self, batches: Iterable[pa.RecordBatch]) -> None:
-        part = self.parts.restored_part()
+    def _add_restored(self, namespace: int, rows: pa.RecordBatch) -> None:
+        self.merge(namespace, rows)
 
-        def numbered_rows(rows: pa.RecordBatch) -> NumberedRows:
-            width = len(self._key_schema)
-            *columns, groups = rows.columns
-            in_groups, panes = groups.to_numpy(), columns[width].to_numpy()
-            if (panes == panes[0]).all():
-                part.note(0, int(panes[0]), in_groups)
-            else:
-                part.note_each(0, panes, in_groups)
-            values = rows.select(self._partial.names[width:])
-            return NumberedRows(columns[:width], in_groups, panes, part.take_numbers(rows.num_rows), values)
-
-        ingest_numbered(self._family, self.layout, batches, numbered_rows, self._share.bytes // 2)
-        self.parts.know_restored(part)
+    def _numbered(self, rows: pa.RecordBatch, part: Part[MemoryPanes]) -> NumberedRows:
+        width = len(self._key_schema)
+        *columns, groups = rows.columns
+        in_groups, panes = groups.to_numpy(), columns[width].to_numpy()
+        if (panes == panes[0]).all():
+            part.note(0, int(panes[0]), in_groups)
+        else:
+            part.note_each(0, panes, in_groups)
+        values = rows.select(self._partial.names[width:])
+        return NumberedRows(columns[:width], in_groups, panes, part.take_numbers(rows.num_rows), values)
 
     def _is_all_in_one_memory(self, panes: Sequence[int]) -> bool:
         return len(self.parts.memories()) == 1 and not any(pane in self.parts.written[0] for pane in panes)

@@ -146,7 +146,7 @@ class Parts(Generic[M]):
         drop: Callable[[M, int], None],
         beside_rows: Callable[[M], int] = lambda _: 0,
     ) -> None:
-        self._share = share
+        self.share = share
         share.join()
         self._gate = gate
         self._families = tuple(families)
@@ -202,9 +202,9 @@ class Parts(Generic[M]):
         size = rows.nbytes
         self._recent_size += size
         self._recent_rows += rows.num_rows
-        if self._recent_size + self._beside_rows(self.recent) > self._share.bytes // 2:
+        if self._recent_size + self._beside_rows(self.recent) > self.share.bytes // 2:
             self._put_aside()
-        held, share = self._size(), self._share.bytes
+        held, share = self._size(), self.share.bytes
         if self._gate.lets_write(held, share):
             whole_step = STEP_ROWS * size / max(rows.num_rows, 1)
             left = size * (PACE if held <= share else FASTER) - self._ahead

@@ -12,6 +12,7 @@ import cutwater as cw
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state import rocksdb_bulk
 from cutwater.state.backend import KeyedStateStore
+from cutwater.state.memory_buckets import MemoryBuckets
 from cutwater.state.memory_join import MemoryJoin
 from cutwater.state.memory_panes import MemoryPanes
 from cutwater.state.tables import Column, JoinSide, Merge
@@ -92,3 +93,36 @@ def test_joins(tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch) -> Non
             assert found[1].to_pylist() == wanted[1].to_pylist()
     for each in (old, store):
         each.close()
+
+
+@pytest.mark.parametrize("few", [0, 256])
+def test_buckets(tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rocksdb_bulk, "FEW_ROWS", few)
+    chosen, old = random.Random(3), opened(tmp_path, "old")
+    table = old.buckets("rows", SIDE.schema, SIDE.keys, "bucket")
+    for n in range(400):
+        rows = [{"k": f"key {chosen.randrange(30)}", "n": n} for _ in range(9)]
+        table.add(chosen.choice(BUCKETS), pa.RecordBatch.from_pylist(rows, SIDE.schema))
+    store = again(old, tmp_path)
+    with monkeypatch.context() as gathering:
+        if few:
+            gathering.setattr(MemoryBuckets, "add", lambda *_: pytest.fail("a few rows of a bucket"))
+        restored = store.buckets("rows", SIDE.schema, SIDE.keys, "bucket")
+    assert set(restored.buckets()) == set(table.buckets())
+    assert [rows_of(restored, bucket) for bucket in BUCKETS] == [rows_of(table, bucket) for bucket in BUCKETS]
+    more = pa.RecordBatch.from_pylist([{"k": "key 1", "n": -1}], SIDE.schema)
+    for each in (table, restored):
+        each.add(5, more)
+        each.drop(6)
+    assert rows_of(restored, 5) == rows_of(table, 5)
+    assert rows_of(restored, 6) == {}
+    for each in (old, store):
+        each.close()
+
+
+def rows_of(table: Any, bucket: int) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for batch in table.read([bucket]):
+        for row in batch.to_pylist():
+            found.setdefault(row["k"], []).append(row["n"])
+    return found
