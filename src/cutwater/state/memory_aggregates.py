@@ -81,7 +81,7 @@ class MemoryAggregateTable:
                 self._width += CELL_WORDS
             elif c not in self._word_of:
                 self._objects[c] = ObjectColumn(column)
-        self._form = RowForm(self._columns, self._width, self._word_of, self._texts)
+        self._form = WordForm(self._columns, self._width, self._word_of, self._texts)
         self._words = AddressedChunks(self._width, words_behind=1)
         self._undo = UndoLog(self._width)
         self._snapshots = Snapshots()
@@ -232,7 +232,7 @@ class MemoryAggregateTable:
 
 
 @dataclass(frozen=True, slots=True)
-class RowForm:
+class WordForm:
     """What the words of a row mean."""
 
     columns: tuple[Column, ...]
@@ -242,7 +242,7 @@ class RowForm:
 
 
 def _columns(
-    rows: RowWords, form: RowForm, objects: Mapping[int, Callable[[Rows], Array]], numbers: Rows
+    rows: RowWords, form: WordForm, objects: Mapping[int, Callable[[Rows], Array]], numbers: Rows
 ) -> list[Array]:
     """The accumulators of ``rows``. Objects know them by ``numbers``."""
     common = int(np.bitwise_and.reduce(rows.seen))
@@ -268,7 +268,7 @@ class FrozenAggregates:
 
     name: str
     schema: pa.Schema
-    form: RowForm
+    form: WordForm
     keys: FrozenKeys
     words: FrozenChunks
     objects: Mapping[int, FrozenObjects]

@@ -20,6 +20,7 @@ from cutwater.state.memory_increments import Increments
 from cutwater.state.memory_join import MemoryJoin
 from cutwater.state.memory_panes import MemoryPanes, PanesMark
 from cutwater.state.memory_rows import MemoryRowTable
+from cutwater.state.row_layers import RowForm
 from cutwater.state.tracked_aggregates import TrackedAggregateTable
 from cutwater.state.tracked_panes import TrackedPanes
 from cutwater.state.tracked_rows import TrackedRowTable
@@ -112,7 +113,7 @@ class OverwritesInPlace(MemoryStore):
             def own(self, key: Any, copy: Callable[[Any], Any]) -> Any:
                 return self.get(key)
 
-        table = Table(self._uid, name, keys, value, self._max_parallelism, slot)
+        table = Table(RowForm.of(self._uid, name, keys, value, self._max_parallelism, slot))
         self._add(table)
         return table
 
@@ -123,7 +124,7 @@ class TellsNoNull(MemoryStore):
             def put(self, key: Any, value: Any) -> None:
                 super().put("" if key is None else key, value)
 
-        table = Table(self._uid, name, keys, value, self._max_parallelism, slot)
+        table = Table(RowForm.of(self._uid, name, keys, value, self._max_parallelism, slot))
         self._add(table)
         return table
 
