@@ -37,11 +37,14 @@ Hashes = npt.NDArray[np.uint64]
 
 @inlined
 def same_bytes(a, b, size):  # type: ignore[no-untyped-def]
+    """As ``copy_bytes`` goes through them."""
     at = 0
-    while at + 8 <= size:
-        if load_word(a + at) != load_word(b + at):
-            return False
-        at += 8
+    if size >= 8:
+        while at + 8 < size:
+            if load_word(a + at) != load_word(b + at):
+                return False
+            at += 8
+        return load_word(a + size - 8) == load_word(b + size - 8)
     while at < size:
         if load_byte(a + at) != load_byte(b + at):
             return False

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutwater.flow.compiled import inlined, kernel
-from cutwater.state.pointers import load_byte, load_word, store_byte, store_word
+from cutwater.state.pointers import load_byte, load_half, load_word, store_byte, store_half, store_word
 
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.int64]
@@ -12,14 +12,21 @@ Words = npt.NDArray[np.int64]
 
 @inlined
 def copy_bytes(to, at, size):  # type: ignore[no-untyped-def]
-    """By words as far as they go: keys are short, and a loop over bytes costs more than all else that is done to them."""
-    done = 0
-    while done + 8 <= size:
-        store_word(to + done, load_word(at + done))
-        done += 8
-    while done < size:
-        store_byte(to + done, load_byte(at + done))
-        done += 1
+    """By words, the last of which may overlap the one before. Keys are short: a loop over bytes costs more than all else that is
+    done to them."""
+    if size >= 8:
+        done = 0
+        while done + 8 < size:
+            store_word(to + done, load_word(at + done))
+            done += 8
+        store_word(to + size - 8, load_word(at + size - 8))
+    elif size >= 4:
+        store_half(to, load_half(at))
+        store_half(to + size - 4, load_half(at + size - 4))
+    elif size > 0:
+        store_byte(to, load_byte(at))
+        store_byte(to + size // 2, load_byte(at + size // 2))
+        store_byte(to + size - 1, load_byte(at + size - 1))
 
 
 @kernel("void(int64, ro(uint8), rw(int64))")
@@ -60,8 +67,7 @@ def encode_bytes(offsets: Words, data: Bytes, valid: Bytes, cursor: Words, out: 
             start = offsets[i]
             size = offsets[i + 1] - start
             out[at] = 1
-            for b in range(4):
-                out[at + 1 + b] = np.uint8((size >> (8 * b)) & 255)
+            store_half(out.ctypes.data + at + 1, np.uint32(size))
             copy_bytes(out.ctypes.data + at + 5, data.ctypes.data + start, size)
             cursor[i] = at + 5 + size
 
@@ -84,8 +90,7 @@ def decode_sizes(cursor: Words, offsets: Words, valid: Bytes) -> None:
         valid[i] = load_byte(cursor[i])
         size = np.int64(0)
         if valid[i]:
-            for b in range(4):
-                size |= np.int64(load_byte(cursor[i] + 1 + b)) << (8 * b)
+            size = np.int64(load_half(cursor[i] + 1))
         offsets[i + 1] = offsets[i] + size
 
 

@@ -40,6 +40,7 @@ def _accessors(numba_type: Any, llvm_type: Any) -> tuple[Any, Any]:
 load_int, store_int = _accessors(types.int64, ir.IntType(64))
 load_word, store_word = _accessors(types.uint64, ir.IntType(64))
 load_float, store_float = _accessors(types.float64, ir.DoubleType())
+load_half, store_half = _accessors(types.uint32, ir.IntType(32))
 load_byte, store_byte = _accessors(types.uint8, ir.IntType(8))
 
 
