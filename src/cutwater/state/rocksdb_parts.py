@@ -241,14 +241,21 @@ class Parts(Generic[M]):
 
     def resume(self, family: int, following: int) -> None:
         """Go on with what is in RocksDB."""
+        self._store_waiting()
         self.written[family].update(self._families[family].namespaces())
         self.next = max(self.next, following)
 
     def restored_part(self) -> Part[M]:
-        """One that is written to RocksDB by itself, before anything is added."""
+        """One that is written to RocksDB by itself."""
+        self._store_waiting()
         part = Part(self.next, self._begin(), 0, 0, len(self._families))
         self.next += 1
         return part
+
+    def _store_waiting(self) -> None:
+        """Of another family that was restored before: as long as a part waits, what has a higher number is not ``visible``."""
+        while self._leaving:
+            self._step()
 
     def know_restored(self, part: Part[M]) -> None:
         """What it brought can be read from now on."""

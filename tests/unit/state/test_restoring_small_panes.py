@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import cutwater as cw
+from cutwater.flow.batches import pieces
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state import rocksdb_bulk
 from cutwater.state.backend import KeyedStateStore
@@ -93,6 +94,29 @@ def test_joins(tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch) -> Non
             assert found[1].to_pylist() == wanted[1].to_pylist()
     for each in (old, store):
         each.close()
+
+
+def test_few_rows_are_joined_with_many(tmp_path: Path) -> None:
+    """What was restored of one side waits to be written when the other is brought into RocksDB at once."""
+    numbers = range(9_000)
+    rows = pa.record_batch([pa.array([f"key {n}" for n in numbers]), pa.array(numbers, pa.int64())], schema=SIDE.schema)
+    few = rows.slice(0, 50)
+    old = opened(tmp_path, "old", "64MB")
+    table = old.join("j", SIDE, SIDE, "bucket")
+    table.add(0, 7, rows)
+    table.add(1, 7, few)
+    stored = {each.name: list(each.batches()) for each in old.freeze()}
+    for cache in (1_200, 2_000, 2_400):
+        store = opened(tmp_path, str(cache), f"{cache}KB")
+        for name, batches in stored.items():
+            store.restore(name, (piece for batch in batches for piece in pieces(batch, 1_000)))
+        restored = store.join("j", SIDE, SIDE, "bucket")
+        assert len(restored.matches(0, 7, rows)[0]) == few.num_rows
+        assert len(restored.matches(1, 7, few)[0]) == few.num_rows
+        again_stored = {each.name: sum(batch.num_rows for batch in each.batches()) for each in store.freeze()}
+        assert again_stored == {"j.left": rows.num_rows, "j.right": few.num_rows}
+        store.close()
+    old.close()
 
 
 @pytest.mark.parametrize("few", [0, 256])

@@ -31,7 +31,7 @@ from cutwater.state.frozen import FrozenTable, WholeTable
 from cutwater.state.rocksdb_cut import WHILE_LINKED, Gate
 from cutwater.state.rocksdb_database import Database
 from cutwater.state.stored import Form, StoredFile, StoredTable
-from cutwater.state.tables import Column, Merge, Update
+from cutwater.state.tables import Column, JoinSide, Merge, Update
 from cutwater.testing.contract_tables import KINDS, Kind
 from tests.increments import ManyKeys
 from tests.local_state import rocksdb_folder
@@ -808,3 +808,21 @@ def test_a_cut_is_given_up_without_waiting_for_another_that_is_linked(
     job.store(job.freeze(store))
     store.close()
     assert job.resume().rows("s", KEYS, pa.int64()).get(0) == 2
+
+
+def test_a_side_of_a_join_that_comes_as_rows_hides_nothing_of_one_that_stays_in_its_files(tmp_path: Path) -> None:
+    """Its columns stand in another order now, so that they are read and added; some wait to be written behind that."""
+    left, right = pa.schema([("k", pa.int64()), ("v", pa.int64())]), pa.schema([("k", pa.int64()), ("w", pa.int64())])
+    job = Job(tmp_path, cache="6MB")
+    store = job.open()
+    many, few = pa.array(range(40_000), pa.int64()), pa.array(range(50), pa.int64())
+    join = store.join("j", JoinSide(left, ("k",)), JoinSide(right, ("k",)), "bucket")
+    join.add(0, 7, pa.record_batch([many, many], schema=left))
+    join.add(1, 7, pa.record_batch([few, few], schema=right))
+    job.store(job.freeze(store))
+    store.close()
+    store = job.resume()
+    turned = pa.schema(list(left)[::-1])
+    join = store.join("j", JoinSide(turned, ("k",)), JoinSide(right, ("k",)), "bucket")
+    assert len(join.matches(0, 7, pa.record_batch([many, many], schema=turned))[0]) == len(few)
+    store.close()
