@@ -66,17 +66,18 @@ def mean(column: str) -> AggregateSpec:
 
 
 def first(column: str) -> AggregateSpec:
-    """The first value that is not null, by arrival."""
+    """The first value that is not null, by arrival; of a sliding window, in the first of its slides that has one."""
     return AggregateSpec(AggregateKind.FIRST, column)
 
 
 def last(column: str) -> AggregateSpec:
-    """The latest value that is not null, by arrival."""
+    """The latest value that is not null, by arrival; of a sliding window, in the last of its slides that has one."""
     return AggregateSpec(AggregateKind.LAST, column)
 
 
 def collect_list(column: str) -> AggregateSpec:
-    """All values that are not null, by arrival. In windows and sessions: a running list would grow for ever."""
+    """All values that are not null, by arrival, those of a sliding window slide by slide. In windows and sessions: a running list
+    would grow for ever."""
     return AggregateSpec(AggregateKind.COLLECT_LIST, column)
 
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from operator import index
+from typing import Any, Final, SupportsIndex
 
 import pyarrow as pa
 
@@ -87,8 +88,8 @@ class Timers:
 
 def _milliseconds(kind: str, timestamp: object) -> Milliseconds:
     match timestamp:
-        case int() if not isinstance(timestamp, bool) and MIN_WATERMARK <= timestamp <= MAX_WATERMARK:
-            return timestamp
+        case SupportsIndex() if not isinstance(timestamp, bool) and MIN_WATERMARK <= index(timestamp) <= MAX_WATERMARK:
+            return index(timestamp)
         case datetime() if timestamp.tzinfo is not None:
             return (timestamp - _EPOCH) // timedelta(milliseconds=1)
     raise ConfigError(
@@ -231,8 +232,8 @@ class WindowProcess(Function):
     """A function of the rows of a key and window: ``k.window(...).process(MyWindowProcess(), schema)``."""
 
     def process(self, rows: list[Row], ctx: ProcessContext) -> Iterable[Any] | None:
-        """Yield (or return a list of) results; the rows are in the order in which they came. ``ctx.key``, ``ctx.window_start``
-        and ``ctx.window_end`` say whose they are."""
+        """Yield (or return a list of) results; the rows are in the order in which they came, those of a sliding window slide by
+        slide. ``ctx.key``, ``ctx.window_start`` and ``ctx.window_end`` say whose they are."""
         raise NotImplementedError(f"{type(self).__name__} needs a method process(self, rows, ctx)")
 
 

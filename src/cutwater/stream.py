@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import polars as pl
 import pyarrow as pa
@@ -220,6 +220,14 @@ class Stream:
         return self
 
     # --- inside -------------------------------------------------------------------------------------------------------
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """What needs keys stands behind ``key_by``."""
+        from cutwater.keyed_stream import KeyedStream
+
+        if name.startswith("_") or not hasattr(KeyedStream, name):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise ConfigError(f"{name} needs keys: write .key_by(...).{name}(...).")
 
     def _own_draft(self, method: str) -> Draft:
         if not self._nameable:

@@ -149,3 +149,26 @@ def test_state_is_read_once_for_each_key_of_a_batch(monkeypatch: pytest.MonkeyPa
 def test_a_backend_beside_an_environment_is_refused() -> None:
     with pytest.raises(cw.ConfigError, match="environment and state_backend"):
         run(totals, {}, environment=cw.Environment(checkpointing=None), state_backend=cw.Memory())
+
+
+class Default(cw.KeyedProcess):
+    """RocksDB has a column family of that name already."""
+
+    default = cw.ValueState("long")
+
+    def process(self, row: Any, ctx: Any) -> Any:
+        self.default.value = (self.default.value or 0) + 1
+        yield row.k, self.default.value
+
+
+@pytest.mark.parametrize("backend", [cw.RocksDB(), cw.RocksDB(incremental=True)], ids=["full", "incremental"])
+def test_a_state_that_is_called_default_comes_back(backend: cw.RocksDB) -> None:
+    def pipeline(env: cw.Environment) -> None:
+        keyed = env.read(cw.from_rows([], "k string"), uid="in").key_by("k")
+        keyed.process(Default(), "k string, n long").uid("counted").collect("out")
+
+    env = cw.Environment(state_backend=backend, checkpointing=cw.Checkpointing("1 day", storage="memory"))
+    steps = script([("a",), ("b",)], CHECKPOINT, FAIL, [("a",)], CHECKPOINT, FAIL, [("a",), ("b",)])
+    assert sorted(tuple(row) for row in run(pipeline, {"in": steps}, environment=env)["out"]) == [
+        ("a", 1), ("a", 2), ("a", 3), ("b", 1), ("b", 2),
+    ]  # fmt: skip

@@ -422,6 +422,29 @@ def check_sessions(steps: list[Any], parallelism: int, seed: int, backend: cw.St
     assert spread == {where: max(of) - min(of) for where, of in values.items() if len(of) > 1}
 
 
+def test_of_sessions_that_become_one_that_which_was_begun_first_comes_first() -> None:
+    def pipeline(env: cw.Environment) -> None:
+        events = env.read(cw.from_rows([], "k string, ts long, v long"), uid="in")
+        timed = events.with_timestamps("ts", out_of_orderness="1s").key_by("k").window(cw.session("10ms"))
+        timed.agg(first=cw.first("v"), last=cw.last("v"), all=cw.collect_list("v")).uid("s").collect("out")
+
+    arrived = [("a", 0, 1), ("a", 20, 2), ("a", 5, 3), ("a", 12, 4)]
+    [row] = run(pipeline, {"in": script(*([each] for each in arrived))})["out"]
+    assert (row.first, row.last, row.all) == (1, 4, [1, 3, 2, 4])
+
+
+def test_a_sliding_window_is_in_the_order_of_its_slides_and_of_arrival_within_each() -> None:
+    def pipeline(env: cw.Environment) -> None:
+        events = env.read(cw.from_rows([], "k string, ts long, v long"), uid="in")
+        timed = events.with_timestamps("ts", out_of_orderness="1s").key_by("k").window(cw.sliding("10ms", "5ms"))
+        timed.agg(first=cw.first("v"), last=cw.last("v"), all=cw.collect_list("v")).uid("s").collect("out")
+
+    arrived = [("a", 7, 1), ("a", 2, 2), ("a", 8, 3), ("a", 1, 4)]
+    told = {row.window_start: row for row in run(pipeline, {"in": script(*([each] for each in arrived))})["out"]}
+    found = [(row.first, row.last, row.all) for _, row in sorted(told.items())]
+    assert found == [(2, 4, [2, 4]), (2, 3, [2, 4, 1, 3]), (1, 3, [1, 3])]
+
+
 def test_a_late_record_joins_sessions_that_were_told_while_lateness_lasts() -> None:
     def pipeline(env: cw.Environment) -> None:
         events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts")

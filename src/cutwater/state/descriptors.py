@@ -31,6 +31,7 @@ from cutwater.state.handles import (
 )
 from cutwater.state.key_scope import KeyScope
 from cutwater.state.place import KeyPlace, Place
+from cutwater.state.value_types import holds_list_or_map
 
 RenewedOn = Literal["write", "read"]
 
@@ -112,8 +113,8 @@ class MapState(StateDescriptor):
     ) -> None:
         super().__init__(value_type, ttl=ttl, on=on)
         self.key_type = arrow_type(key_type, "MapState's key type")
-        if pa.types.is_nested(self.key_type) and not pa.types.is_struct(self.key_type):
-            raise ConfigError(f"MapState({key_type!r}, ...): a list or a map cannot be a map's key.")
+        if holds_list_or_map(self.key_type):
+            raise ConfigError(f"MapState({key_type!r}, ...): a list or a map cannot be a map's key, nor be in it.")
 
     @property
     def stored_type(self) -> pa.DataType:

@@ -27,8 +27,8 @@ class Handle:
     so does a read that finds it."""
 
     __slots__ = (
-        "_admitted", "_copy_out", "_queue", "_reads_kept", "_renews", "_scope", "_table", "_ttl", "_unseen", "_values_a_key",
-        "_written",
+        "_admitted", "_copy_out", "_folded", "_queue", "_reads_kept", "_renews", "_scope", "_table", "_ttl", "_unseen",
+        "_values_a_key", "_written",
     )  # fmt: skip
 
     def __init__(
@@ -46,6 +46,7 @@ class Handle:
         self._ttl = ttl
         self._renews = renews
         self._admitted = place.admitted
+        self._folded = place.folded
         self._copy_out = handing_out(data_type)
         self._reads_kept = ttl is None and self._copy_out is None
         """What is read is just what is kept. The common case, so it is asked first."""
@@ -238,7 +239,8 @@ class ReducingHandle(SingleHandle):
         before = self._get()
         if before is not None:
             # as a row, if it is a struct: the function sees two values of the same kind
-            value = self.reduce(before, None if value is None else self._admitted(value))
+            after = self.reduce(before, None if value is None else self._admitted(value))
+            value = self._folded(before, after)
         self._set(value)
 
 
@@ -255,7 +257,7 @@ class AggregatingHandle(SingleHandle):
         if before is None:
             made = self.create()
             before = None if made is None else self._admitted(made)  # nothing yet, as for a maximum
-        self._set(self.accumulate(before, value))
+        self._set(self._folded(before, self.accumulate(before, value)))
 
     @property
     def value(self) -> Any:

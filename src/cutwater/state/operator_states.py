@@ -15,7 +15,7 @@ from cutwater.schema import TypeLike, arrow_type
 from cutwater.state.declared import StateDeclaration, declared
 from cutwater.state.json_values import from_json, to_json
 from cutwater.state.place import KeyPlace, Place
-from cutwater.state.value_types import handing_out, several_values
+from cutwater.state.value_types import handing_out, holds_list_or_map, several_values
 
 Json = Any
 
@@ -75,8 +75,8 @@ class BroadcastState(OperatorStateDescriptor):
     def __init__(self, key_type: TypeLike, value_type: TypeLike) -> None:
         super().__init__(value_type)
         self.key_type = _type_for_json(key_type, "BroadcastState's key type")
-        if pa.types.is_nested(self.key_type) and not pa.types.is_struct(self.key_type):
-            raise ConfigError(f"BroadcastState({key_type!r}, ...): a list or a map cannot be a key.")
+        if holds_list_or_map(self.key_type):
+            raise ConfigError(f"BroadcastState({key_type!r}, ...): a list or a map cannot be a key, nor be in it.")
 
     def bind(self, name: str, uid: str) -> "OperatorHandle":
         keys = KeyPlace(uid, repr(name), self.key_type)

@@ -28,6 +28,15 @@ class Place:
         except MISFITS:
             return self._admitted_as_plain(value)
 
+    def folded(self, before: Any, after: Any) -> Any:
+        """What a function made ``after`` of ``before``."""
+        if after is None and before is not None:
+            raise DataError(
+                f"{self._where}: its function gave None, where it held {shortened(before)}. It must return the new value (is a "
+                "return missing?); clear() empties the state."
+            )
+        return after
+
     def _admitted_as_plain(self, value: Any) -> Any:
         """A value of numpy or Arrow that stands for one that fits."""
         try:

@@ -58,7 +58,7 @@ class RocksDB:
         from cutwater.state.rocksdb_store import RocksDBStore
 
         directories = self.local_directories or (tempfile.gettempdir(),)
-        chosen = directories[(zlib.crc32(uid.encode()) + key_groups.first) % len(directories)]
+        chosen = directories[(zlib.crc32(uid.encode()) + key_groups.first // len(key_groups)) % len(directories)]
         tuning = Tuning(_bytes(self.write_buffer), _bytes(self.block_cache), self.compression)
         parent = folder_of_this_user(chosen, FOLDER)
         return RocksDBStore(
@@ -74,9 +74,10 @@ def _directories(given: object) -> tuple[str, ...] | None:
     if given is None:
         return None
     is_list = isinstance(given, Sequence) and not isinstance(given, str | bytes) and len(given) > 0
-    if not is_list or not all(isinstance(path, str) and os.path.isabs(path) and "\0" not in path for path in given):  # type: ignore[attr-defined]
+    paths = [os.fspath(path) if isinstance(path, os.PathLike) else path for path in given] if is_list else []  # type: ignore[attr-defined]
+    if not paths or not all(isinstance(path, str) and os.path.isabs(path) and "\0" not in path for path in paths):
         raise ConfigError(
             f"RocksDB(local_directories={given!r}): a list of absolute paths is needed, as ['/disk1/state', '/disk2/state']; "
             "leave it out for the folder for temporary files."
         )
-    return tuple(given)  # type: ignore[arg-type]
+    return tuple(paths)

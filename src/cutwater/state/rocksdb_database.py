@@ -20,6 +20,8 @@ from cutwater.errors import StorageError
 from cutwater.state.rocksdb_family import Entries, Family, in_lists
 from cutwater.state.rocksdb_runs import EARLY, Joining
 
+_OWN, _NAMED_DEFAULT = "default", "state default"
+"""A column family that each database has, and what the family of a state of that name is called."""
 MAX_OPEN_FILES = 256
 WRITE_BUFFER_FILTER = 0.01
 """Of the write buffer, for each state, whether or not it has anything in it: about ten bits a row."""
@@ -64,7 +66,7 @@ class Database:
             options.set_stats_dump_period_sec(0)
             self._unclaimed = set(families_in(folder))
             self._database = rocksdict.Rdict(
-                folder, options, {name: self._options(joining) for name in self._unclaimed}
+                folder, options, {_family_of(name): self._options(joining) for name in self._unclaimed}
             )
         except Exception as error:
             raise StorageError(f"{self._where} cannot be opened: {error}") from error
@@ -78,7 +80,7 @@ class Database:
         """For the state ``name``, which is declared now."""
         is_present = name in self._unclaimed
         self._unclaimed.discard(name)
-        opened = self._database.get_column_family(name) if is_present else self._create(name)
+        opened = self._database.get_column_family(_family_of(name)) if is_present else self._create(name)
         family = kind(self._where, *self._for_use(name, opened), self._options(), self._new_file)
         family.is_empty = not is_present
         if is_present:
@@ -94,24 +96,24 @@ class Database:
     def renew(self, family: Family, name: str) -> None:
         """Let go of all that it holds."""
         family.close()
-        self._database.drop_column_family(name)
+        self._database.drop_column_family(_family_of(name))
         family.begin_anew(*self._for_use(name, self._create(name)))
 
     def drop_unclaimed(self) -> None:
         """What it was opened with and nobody declared."""
         for name in self._unclaimed:
-            self._database.drop_column_family(name)
+            self._database.drop_column_family(_family_of(name))
         self._unclaimed.clear()
 
     def _create(self, name: str) -> Any:
-        return self._database.create_column_family(name, self._options())
+        return self._database.create_column_family(_family_of(name), self._options())
 
     def _for_use(self, name: str, opened: Any) -> tuple[Any, Any]:
         writing: Any = rocksdict.WriteOptions()  # its stubs have methods where there are attributes
         writing.disable_wal = True
         writing.no_slowdown = True
         opened.set_write_options(writing)
-        return opened, self._database.get_column_family_handle(name)
+        return opened, self._database.get_column_family_handle(_family_of(name))
 
     def check(self) -> None:
         """StorageError if it is known to take nothing more."""
@@ -174,17 +176,23 @@ def _ends_unwritten(folder: str) -> Any:
         return rocksdict.Options.load_latest(told)[0]
 
 
+def _family_of(state: str) -> str:
+    """The name of its column family."""
+    return _NAMED_DEFAULT if state == _OWN else state
+
+
 def families_in(folder: str) -> list[str]:
-    """The column families of the database in ``folder``, if there is one."""
+    """The states whose column families are in the database in ``folder``, if there is one."""
     if not os.path.exists(os.path.join(folder, "CURRENT")):
         return []
-    return [name for name in rocksdict.Rdict.list_cf(folder, rocksdict.Options(raw_mode=True)) if name != "default"]
+    families = rocksdict.Rdict.list_cf(folder, rocksdict.Options(raw_mode=True))
+    return [_OWN if family == _NAMED_DEFAULT else family for family in families if family != _OWN]
 
 
 def read_family(folder: str, name: str, first: bytes, end: bytes, rows: int) -> Iterator[Entries]:
     """From a database that nobody writes to: the entries from ``first`` on, and before ``end``; so many at once."""
     database = _to_be_read(folder)
-    family: Any = database.get_column_family(name)
+    family: Any = database.get_column_family(_family_of(name))
     try:
         for keys, values in in_lists(family.items(from_key=first), rows):
             if keys[-1] >= end:
@@ -203,7 +211,7 @@ def bytes_of_families(folder: str) -> dict[str, int]:
     database = _to_be_read(folder)
     sizes = {}
     for name in families_in(folder):
-        family = database.get_column_family(name)
+        family = database.get_column_family(_family_of(name))
         sizes[name] = family.property_int_value("rocksdb.live-sst-files-size") or 0
         family.close()
     database.close()
@@ -211,7 +219,7 @@ def bytes_of_families(folder: str) -> dict[str, int]:
 
 
 def _to_be_read(folder: str) -> rocksdict.Rdict:
-    families = {each: rocksdict.Options(raw_mode=True) for each in families_in(folder)}
+    families = {_family_of(each): rocksdict.Options(raw_mode=True) for each in families_in(folder)}
     try:
         return rocksdict.Rdict(
             folder, rocksdict.Options(raw_mode=True), families, rocksdict.AccessType.read_only(False)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from cutwater.errors import RestoreError
 from cutwater.flow.arrow import Array
 from cutwater.flow.batches import joined
 from cutwater.state.encoded_keys import plain
@@ -52,6 +53,11 @@ class Layout:
     @staticmethod
     def from_json(value: Json) -> "Layout":
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value["schema"])))
+        if value["content"] not in list(Content):
+            raise RestoreError(
+                f"A state was stored in the form {value['content']!r}, which this version of Cutwater does not read: go on with "
+                "the one that stored it, or start with restore='fresh'."
+            )
         return Layout(Content(value["content"]), schema, tuple(value["keys"]), value.get("leaves", False))
 
     def batches(self, entries: Iterator[Entry]) -> Iterator[pa.RecordBatch]:

@@ -70,6 +70,13 @@ def handing_out(data_type: pa.DataType) -> Callable[[Any], Any] | None:
             return None
 
 
+def holds_list_or_map(data_type: pa.DataType) -> bool:
+    """Such a value cannot be a key in a dict."""
+    if isinstance(data_type, pa.StructType):
+        return any(holds_list_or_map(field.type) for field in data_type)
+    return pa.types.is_nested(data_type)
+
+
 def several_values(values: Iterable[Any]) -> Iterable[Any]:
     """What a list may be extended by: not one value that can be gone through as well, which would be torn apart."""
     if isinstance(values, str | bytes | bytearray | memoryview | Mapping):

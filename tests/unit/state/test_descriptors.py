@@ -831,8 +831,39 @@ def test_declarations_are_checked_when_they_are_written() -> None:
         ValueState("nonsense")
     with pytest.raises(ConfigError, match="ValueState's ttl=5"):
         ValueState("int", ttl=5)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="cannot be a map's key"):
-        MapState("array<int>", "int")
+    for key_type in ("array<int>", "struct<a:array<int>>", "struct<a:struct<b:map<int,int>>>"):
+        with pytest.raises(ConfigError, match="cannot be a map's key"):
+            MapState(key_type, "int")
+
+
+def test_a_function_that_gives_nothing_for_what_was_there_is_refused() -> None:
+    class Forgetful:
+        total = ReducingState("int", lambda before, value: None)
+        values = AggregatingState("array<int>", create=list, add=lambda values, value: values.append(value))
+        largest = AggregatingState("int", create=lambda: None, add=lambda before, value: value)
+
+    function = Forgetful()
+    bound(function)
+    function.total.add(1)
+    with pytest.raises(DataError, match=r"my-uid: state 'total'.*gave None, where it held 1.*return"):
+        function.total.add(2)
+    assert function.total.value == 1
+    with pytest.raises(DataError, match=r"my-uid: state 'values'.*return"):
+        function.values.add(1)
+    function.largest.add(None)
+    assert function.largest.value is None
+
+
+def test_a_state_may_have_any_name() -> None:
+    class Named:
+        default = ValueState("int")
+
+    function, store = Named(), open_store()
+    states = bound(function, store)
+    function.default.value = 7
+    assert function.default.value == 7
+    states.key = "bob"
+    assert function.default.value is None
 
 
 def test_states_are_found_on_bases_and_may_be_overridden() -> None:

@@ -30,6 +30,7 @@ from cutwater.state.descriptors import BoundStates, bind_states
 from cutwater.state.frozen import FrozenTable, WholeTable
 from cutwater.state.rocksdb_cut import WHILE_LINKED, Gate
 from cutwater.state.rocksdb_database import Database
+from cutwater.state.rocksdb_layout import Content, Layout
 from cutwater.state.stored import Form, StoredFile, StoredTable
 from cutwater.state.tables import Column, JoinSide, Merge, Update
 from cutwater.testing.contract_tables import KINDS, Kind
@@ -826,3 +827,10 @@ def test_a_side_of_a_join_that_comes_as_rows_hides_nothing_of_one_that_stays_in_
     join = store.join("j", JoinSide(turned, ("k",)), JoinSide(right, ("k",)), "bucket")
     assert len(join.matches(0, 7, pa.record_batch([many, many], schema=turned))[0]) == len(few)
     store.close()
+
+
+def test_a_form_that_nobody_knows_is_refused() -> None:
+    stored = Layout(Content.BY_KEY, KEYS, ("k",)).to_json()
+    assert Layout.from_json(stored).keys == ("k",)
+    with pytest.raises(RestoreError, match="the form 'batches', which this version of Cutwater does not read"):
+        Layout.from_json({**stored, "content": "batches"})

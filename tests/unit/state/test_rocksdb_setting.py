@@ -1,12 +1,13 @@
 """The RocksDB backend's settings."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import cutwater as cw
 from cutwater.errors import StorageError
-from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.flow.key_groups import KeyGroupRange, key_group_range
 
 
 @pytest.mark.parametrize(
@@ -38,3 +39,18 @@ def test_an_environment_takes_it() -> None:
 def test_a_place_where_no_folder_can_be_made_is_named() -> None:
     with pytest.raises(StorageError, match=r"/proc/1/cutwater-rocksdb-\d+: no folder.*local_directories"):
         cw.RocksDB(local_directories=["/proc/1"]).open("uid", KeyGroupRange(0, 127), 128)
+
+
+@pytest.mark.parametrize("disks", [2, 3, 4])
+@pytest.mark.parametrize("parallelism", [4, 12, 16])
+def test_subtasks_spread_over_local_directories(tmp_path: Path, disks: int, parallelism: int) -> None:
+    directories = [tmp_path / str(disk) for disk in range(disks)]
+    for directory in directories:
+        directory.mkdir()
+    backend = cw.RocksDB(local_directories=directories)
+    stores = [backend.open("uid", key_group_range(index, parallelism, 128), 128) for index in range(parallelism)]
+    used = [sum(path.is_dir() for path in directory.glob("*/*")) for directory in directories]
+    assert sum(used) == parallelism
+    assert max(used) <= parallelism / disks + 1
+    for store in stores:
+        store.close()
