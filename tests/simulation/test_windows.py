@@ -355,6 +355,21 @@ def test_a_wrong_function_is_refused_at_the_call(make: Any, says: str) -> None:
         make(keyed.window(cw.tumbling("5s")))
 
 
+def test_whole_rows_of_a_window_come_into_another_under_a_time_of_their_own() -> None:
+    def counted(env: cw.Environment) -> cw.Stream:
+        events = env.read(cw.from_rows([("a", ts, 1) for ts in range(40)], EVENT), uid="in").with_timestamps("ts")
+        return events.key_by("k").window(cw.tumbling("5ms")).agg(n=cw.count()).uid("first")
+
+    def pipeline(env: cw.Environment) -> None:
+        again = counted(env).select("k", "n", started="window_start").with_timestamps("started").key_by("k")
+        most = again.window(cw.tumbling("20ms")).reduce(lambda a, b: a._replace(n=a.n + b.n)).uid("second")
+        most.collect("out")
+
+    with pytest.raises(cw.SchemaError, match=r"'window_start' is a column.*started='window_start'"):
+        counted(cw.Environment(checkpointing=None)).key_by("k").window(cw.tumbling("20ms")).reduce(lambda a, b: a)
+    assert [row.n for row in run(pipeline, {})["out"]] == [20, 20]
+
+
 def test_a_function_of_windows_that_fails_is_named_with_its_key() -> None:
     def pipeline(env: cw.Environment) -> None:
         events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts")

@@ -20,7 +20,10 @@ def windowed(results: pa.Schema, at: int, *, marked: bool) -> pa.Schema:
     names = [(WINDOW_START, TIMESTAMP), (WINDOW_END, TIMESTAMP), *([(EARLY, pa.bool_())] if marked else [])]
     for name, _ in names:
         if name in results.names:
-            raise SchemaError(f"window: {name!r} is a column of every window's result; choose another name.")
+            raise SchemaError(
+                f"window: {name!r} is a column of every window's result; choose another name. Behind another window: "
+                ".select('k', 'n', started='window_start').with_timestamps('started')."
+            )
     for name, data_type in reversed(names):
         results = results.insert(at, pa.field(name, data_type, nullable=False))
     return results
