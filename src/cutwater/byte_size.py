@@ -11,7 +11,7 @@ _BYTES_PER_UNIT = {
     "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40,
     "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
 }  # fmt: skip
-_SPELLING = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
+_SPELLING = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*([a-z]+)\s*", re.IGNORECASE)
 
 
 def parse_byte_size(argument: str, value: object) -> int:

@@ -1,7 +1,7 @@
 """Windows of a keyed stream."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
@@ -55,6 +55,12 @@ class WindowedStream:
         self._time = time
         self._lateness = lateness
         self._early = early
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Windows are no stream before something is computed of them."""
+        if name.startswith("_") or not hasattr(Stream, name):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise ConfigError(f"{name} cannot stand behind window: write it behind agg, reduce, process or join.")
 
     def agg(self, **aggregates: Aggregation) -> Stream:
         """Key columns, ``window_start``, ``window_end`` and results: one row for each key and window, when it is over.

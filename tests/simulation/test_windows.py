@@ -343,6 +343,7 @@ def failing(rows: list[Any], ctx: Any) -> Any:
     ("make", "says"),
     [
         (lambda w: w.reduce(3), "reduce: 3 is not a function"),
+        (lambda w: w.collect("out"), "collect cannot stand behind window: write it behind agg"),
         (lambda w: w.process(3, "x long"), "process: 3 is not a cw.WindowProcess"),
         (lambda w: w.process(cw.WindowProcess, "x long"), "WindowProcess needs a method process"),
         (lambda w: w.process(failing, "window_start timestamp"), "'window_start' is a column of every window"),

@@ -16,6 +16,7 @@ from cutwater.flow.key_groups import KeyGroupRange, key_group_range
         ({"incremental": 1}, "incremental=1.*True or False"),
         ({"asynchronous": "no"}, "asynchronous='no'.*True or False"),
         ({"cache": "much"}, "cache='much' is not a byte size"),
+        ({"cache": "9" * 400 + "MB"}, "is not a byte size"),
         ({"write_buffer": 0}, "write_buffer=0"),
         ({"block_cache": None}, "block_cache=None"),
         ({"write_buffer": 2**70}, "write_buffer=1180591620717411303424.*at most 1024 TB"),
