@@ -77,8 +77,13 @@ def run(backend: cw.StateBackend, monkeypatch: pytest.MonkeyPatch) -> tuple[Logg
 
 @pytest.mark.parametrize(
     "backend",
-    [cw.Memory(asynchronous=False), cw.Memory(asynchronous=False, incremental=True), cw.RocksDB(asynchronous=False)],
-    ids=["memory", "memory, incremental", "rocksdb"],
+    [
+        cw.Memory(asynchronous=False),
+        cw.Memory(asynchronous=False, incremental=True),
+        cw.RocksDB(asynchronous=False),
+        cw.RocksDB(asynchronous=False, incremental=True),
+    ],
+    ids=["memory", "memory, incremental", "rocksdb", "rocksdb, incremental"],
 )
 def test_the_snapshot_is_stored_before_the_loop_goes_on(
     backend: cw.StateBackend, monkeypatch: pytest.MonkeyPatch

@@ -356,6 +356,31 @@ def test_a_wrong_function_is_refused_at_the_call(make: Any, says: str) -> None:
         make(keyed.window(cw.tumbling("5s")))
 
 
+@pytest.mark.parametrize("backend", [cw.Memory(), cw.RocksDB()], ids=["memory", "rocksdb"])
+def test_sliding_windows_by_the_clock_have_each_record_in_all_of_theirs(backend: cw.StateBackend) -> None:
+    def pipeline(env: cw.Environment) -> None:
+        windowed = (
+            env.read(cw.from_rows([], "k string"), uid="in")
+            .key_by("k")
+            .window(cw.sliding("4s", "2s", offset="1s"), time="processing")
+        )
+        windowed.agg(n=cw.count()).uid("agg").collect("agg")
+        windowed.reduce(lambda a, b: a).uid("reduce").collect("reduce")
+        windowed.process(lambda rows, ctx: [(len(rows),)], "n long").uid("process").collect("process")
+
+    env = cw.Environment(state_backend=backend, checkpointing=cw.Checkpointing("1 day", storage="memory"))
+    steps = script(["a"], CHECKPOINT, FAIL, ADVANCE("2s"), ["a"], ADVANCE("10s"))
+    got = run(pipeline, {"in": steps}, environment=env)
+    for rows in got.values():
+        by_start = sorted(rows, key=lambda row: row.window_start)
+        assert [(row.window_start - by_start[0].window_start).total_seconds() for row in by_start] == [0, 2, 4]
+        assert {row.window_start.second % 2 for row in rows} == {1}
+    assert [[row.n for row in sorted(got[name], key=lambda row: row.window_start)] for name in ("agg", "process")] == [
+        [1, 2, 1],
+        [1, 2, 1],
+    ]
+
+
 def test_whole_rows_of_a_window_come_into_another_under_a_time_of_their_own() -> None:
     def counted(env: cw.Environment) -> cw.Stream:
         events = env.read(cw.from_rows([("a", ts, 1) for ts in range(40)], EVENT), uid="in").with_timestamps("ts")
