@@ -3,6 +3,7 @@
 import random
 from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
+from math import gcd
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ def counted(
             events = events.rebalance().map(lambda row: row, EVENT)
         events = events.with_timestamps("ts", out_of_orderness=out_of_orderness)
         windowed = events.key_by("k").window(windows, allowed_lateness=lateness or "0s")
-        told = windowed.agg(n=cw.count(), total=cw.sum("v"), hi=cw.max("ts"), first=cw.first("v"), mean=cw.mean("v"))
+        told = windowed.agg(n=cw.count(), total=cw.sum("v"), hi=cw.max("ts"), first=cw.first("v"), last=cw.last("v"))
         told.uid("windows").collect("out")
         told.side_output("late").collect("late")
 
@@ -45,23 +46,25 @@ def windows_of(windows: Windows, time: int) -> list[int]:
 
 def by_hand(events: list[tuple[str | None, int, int]], windows: Windows) -> dict[Any, Any]:
     of: dict[Any, list[tuple[int, int]]] = defaultdict(list)
-    for key, ts, value in events:
+    slide = gcd(windows.size, windows.slide)
+    # What came first in a sliding window: slide by slide.
+    for key, ts, value in sorted(events, key=lambda event: (event[1] - windows.offset) // slide):
         for start in windows_of(windows, ts):
             of[key, start].append((ts, value))
     return {
         (key, start, start + windows.size): (
-            len(found), sum(v for _, v in found), max(ts for ts, _ in found), sum(v for _, v in found) / len(found),
+            len(found), sum(v for _, v in found), max(ts for ts, _ in found), found[0][1], found[-1][1],
         )
         for (key, start), found in of.items()
     }  # fmt: skip
 
 
-def told(rows: list[Any]) -> dict[Any, Any]:
+def told(rows: list[Any], *results: str) -> dict[Any, Any]:
     result = {}
     for row in rows:
         where = (row.k, millis(row.window_start), millis(row.window_end))
         assert where not in result, "told once"
-        result[where] = (row.n, row.total, row.hi, row.mean)
+        result[where] = tuple(getattr(row, name) for name in results)
     return result
 
 
@@ -101,7 +104,7 @@ def check_windows(steps: list[Any], windows: Windows, parallelism: int, seed: in
         choose=random.Random(seed).randrange,
     )
     events = [step for step in steps if isinstance(step, tuple)]
-    assert told(got["out"]) == by_hand(events, windows)
+    assert told(got["out"], "n", "total", "hi", "first", "last") == by_hand(events, windows)
     assert got["late"] == []
 
 
@@ -453,7 +456,7 @@ def check_sessions(steps: list[Any], parallelism: int, seed: int, backend: cw.St
     )
     expected = sessions_by_hand([step for step in steps if isinstance(step, tuple)], 5)
     values = {where: [value for _, value in found] for where, found in expected.items()}
-    assert told(got["agg"]) == {
+    assert told(got["agg"], "n", "total", "hi", "mean") == {
         where: (len(of), sum(of), expected[where][-1][0], sum(of) / len(of)) for where, of in values.items()
     }
     assert got["late"] == []
