@@ -45,6 +45,17 @@ def subtask_of_group(group: int, parallelism: int, max_parallelism: int) -> int:
     return group * parallelism // max_parallelism
 
 
+def likely_owner(groups: KeyGroupRange, max_parallelism: int) -> int:
+    """The subtask that owns just these, at the parallelism that makes ranges of about their size."""
+    size = len(groups)
+    likely = range(max(1, max_parallelism // (size + 1)), max_parallelism // max(1, size - 1) + 1)
+    for parallelism in sorted(likely, key=lambda each: abs(each * size - max_parallelism)):
+        subtask = subtask_of_group(groups.first, parallelism, max_parallelism)
+        if key_group_range(subtask, parallelism, max_parallelism) == groups:
+            return subtask
+    return 0
+
+
 def check_parallelism(parallelism: int, max_parallelism: int) -> None:
     """Refuse a pair under which some subtask would own no key group."""
     _check_positive("parallelism", parallelism)

@@ -181,7 +181,7 @@ class SessionWindows(KeyedStateOperator):
         self, key: Any, start: Milliseconds, end: Milliseconds, fragment: Any, reached: Milliseconds
     ) -> KeyWindow | None:
         """The session that the fragment is part of then; None if it is over and done with, as time has ``reached`` for the key."""
-        kept: list[KeyWindow] = []
+        earlier: list[KeyWindow] = []
         touched: list[KeyWindow] = []
         later: list[KeyWindow] = []
         for raw in self._table.get(key) or ():
@@ -189,7 +189,7 @@ class SessionWindows(KeyedStateOperator):
             if old.start <= end and start <= old.end:
                 touched.append(old)
             else:
-                (later if touched else kept).append(old)
+                (later if touched else earlier).append(old)
         start = min([start, *(old.start for old in touched)])
         end = max([end, *(old.end for old in touched)])
         if end - 1 + self._lateness <= reached:
@@ -197,7 +197,7 @@ class SessionWindows(KeyedStateOperator):
         content = reduce(self.content.merged, [old.content for old in touched]) if touched else None
         new = KeyWindow(start, end, self.content.added(content, fragment))
         # In the place of the one that was begun first: what is merged is merged in the order in which it was begun.
-        self._table.put(key, [*kept, new, *later])
+        self._table.put(key, [*earlier, new, *later])
         # The agenda has an entry for a session that was not told yet, and looks then how long it has become: one for each time
         # that it becomes longer would be very many.
         if all(old.end - 1 <= self._reached and old.end != end for old in touched):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cutwater.byte_size import ByteSize, parse_byte_size
 from cutwater.errors import ConfigError
-from cutwater.flow.key_groups import KeyGroupRange, key_group_range
+from cutwater.flow.key_groups import KeyGroupRange, likely_owner
 from cutwater.state.local_folder import folder_of_this_user
 
 if TYPE_CHECKING:
@@ -58,24 +58,13 @@ class RocksDB:
         from cutwater.state.rocksdb_store import RocksDBStore
 
         directories = self.local_directories or (tempfile.gettempdir(),)
-        index = _subtask_of(key_groups, max_parallelism)
+        index = likely_owner(key_groups, max_parallelism)
         chosen = directories[(zlib.crc32(uid.encode()) + index) % len(directories)]
         tuning = Tuning(_bytes(self.write_buffer), _bytes(self.block_cache), self.compression)
         parent = folder_of_this_user(chosen, FOLDER)
         return RocksDBStore(
             uid, key_groups, max_parallelism, parent, _bytes(self.cache), tuning, incremental=self.incremental
         )
-
-
-def _subtask_of(key_groups: KeyGroupRange, max_parallelism: int) -> int:
-    """The index of the one that has them."""
-    size = len(key_groups)
-    likely = range(max(1, max_parallelism // (size + 1)), max_parallelism // max(1, size - 1) + 1)
-    for parallelism in sorted(likely, key=lambda each: abs(each * size - max_parallelism)):
-        index = key_groups.first * parallelism // max_parallelism
-        if key_group_range(index, parallelism, max_parallelism) == key_groups:
-            return index
-    return 0
 
 
 def _bytes(size: ByteSize) -> int:

@@ -152,10 +152,7 @@ class RocksDBPanes(TableInParts):
         width = len(self._key_schema)
         *columns, groups = rows.columns
         in_groups, panes = groups.to_numpy(), columns[width].to_numpy()
-        if (panes == panes[0]).all():
-            part.note(0, int(panes[0]), in_groups)
-        else:
-            part.note_each(0, panes, in_groups)
+        part.note_each(0, panes, in_groups)
         values = rows.select(self._partial.names[width:])
         return NumberedRows(columns[:width], in_groups, panes, part.take_numbers(rows.num_rows), values)
 

@@ -13,11 +13,13 @@ from typing import Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from cutwater.flow.key_groups import MAX_MAX_PARALLELISM
 from cutwater.state.cache_share import CacheShare
 from cutwater.state.rocksdb_cut import MOST_SHARES, Gate
 from cutwater.state.rocksdb_family import Entry, Family
 from cutwater.state.rocksdb_keys import PREFIX_BYTES, number_of, prefix_of, prefix_parts
 
+GROUP_BITS = (MAX_MAX_PARALLELISM - 1).bit_length()
 PART_BITS = 32
 """A number is that of the part, then one that counts within it."""
 
@@ -75,8 +77,11 @@ class Part(Generic[M]):
         self, family: int, namespaces: "np.typing.NDArray[np.int64]", groups: "np.typing.NDArray[np.int32]"
     ) -> None:
         """The same of rows of many."""
-        for namespace, group in set(zip(namespaces.tolist(), groups.tolist(), strict=True)):
-            self.written[family].setdefault(namespace, set()).add(group)
+        different, which = np.unique(namespaces, return_inverse=True)
+        cells = np.unique(which.astype(np.int64) << GROUP_BITS | groups)
+        own, starts = np.unique(cells >> GROUP_BITS, return_index=True)
+        for at, some in zip(own.tolist(), np.split(cells & (1 << GROUP_BITS) - 1, starts[1:]), strict=True):
+            self.written[family].setdefault(int(different[at]), set()).update(some.tolist())
 
     def step(self) -> float:
         """How many bytes of its size are done with."""
