@@ -5,15 +5,14 @@ import time
 from typing import Self
 
 LOOKS_EVERY = 0.002
-STALLED = 0.03
-"""Who asks for nothing but the time waits for it so long only if nobody on the machine runs, busy as it may be."""
 
 
 class StallWatch:
-    """A thread that looks at the clock, and notes when it came to that late."""
+    """A thread that looks at the clock, and notes how late it came to that. Who asks for nothing else waits for long only if
+    nobody on the machine runs, busy as it may be."""
 
     def __init__(self) -> None:
-        self._late: list[float] = []
+        self._longest = 0.0
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
 
@@ -25,14 +24,14 @@ class StallWatch:
         self._is_over.set()
         self._thread.join()
 
-    def stalled_since(self, began: float) -> bool:
-        """Since ``began``, by the monotonic clock."""
-        return bool(self._late) and self._late[-1] >= began
+    def take(self) -> float:
+        """The longest since the last call, in seconds."""
+        longest, self._longest = self._longest, 0.0
+        return longest
 
     def _look(self) -> None:
         before = time.monotonic()
         while not self._is_over.wait(LOOKS_EVERY):
             now = time.monotonic()
-            if now - before > LOOKS_EVERY + STALLED:
-                self._late.append(now)
+            self._longest = max(self._longest, now - before - LOOKS_EVERY)
             before = now

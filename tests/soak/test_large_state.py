@@ -40,6 +40,8 @@ SUBTASKS = 2
 RATE = 200_000
 """Records a second: less than could be taken, once all keys were seen. Where subtasks want more cores than there are, each waits
 for the others, whether or not a checkpoint is taken."""
+STALLED = 0.05
+"""A machine that stood still for so long tells nothing about a loop that may for twice as long."""
 ATTEMPTS = 3
 """A machine that is busy with others, or has to find the memory first, decides nothing: then it is asked once more."""
 
@@ -118,15 +120,15 @@ def checkpoints_of(job: cw.Job, increments: bool) -> Measured:
     wait_until_settled(job)
     taken: list[CheckpointInfo] = []
     with StallWatch() as watch:
-        # What a checkpoint tells of the loop is what was since the one before, while that one was stored among it.
-        cut, asked = time.monotonic(), 0
+        # What a checkpoint tells of the loop was since the cut before, while that one was stored among it.
+        asked, stalled = 0, watch.take()
         while len(taken) < TAKEN:
             assert asked < ATTEMPTS * TAKEN, f"the machine stands still too often: only {len(taken)} of {asked} count"
             time.sleep(2)
-            before, cut, asked = cut, time.monotonic(), asked + 1
             info = job.trigger_checkpoint()
-            print(f"{info.duration:.2f} s, gap {1e3 * info.longest_gap:.0f} ms, stalled: {watch.stalled_since(before)}")
-            if not watch.stalled_since(before) and not (increments and is_base(info)):
+            asked, before, stalled = asked + 1, stalled, watch.take()
+            print(f"{info.duration:.2f} s, gap {1e3 * info.longest_gap:.0f} ms, machine {1e3 * stalled:.0f} ms")
+            if max(before, stalled) < STALLED and not (increments and is_base(info)):
                 taken.append(info)
     return Measured.of(taken)
 
