@@ -37,11 +37,11 @@ TEXT = 80
 HASH_DIGITS = 20
 TAKEN = 5
 SUBTASKS = 2
-RATE = 200_000
+RATE = 100_000
 """Records a second: less than could be taken, once all keys were seen. Where subtasks want more cores than there are, each waits
 for the others, whether or not a checkpoint is taken."""
 STALLED = 0.05
-"""A machine that stood still for so long tells nothing about a loop that may for twice as long."""
+"""A core that stood still for so long tells nothing about a loop that may for twice as long."""
 ATTEMPTS = 3
 """A machine that is busy with others, or has to find the memory first, decides nothing: then it is asked once more."""
 
