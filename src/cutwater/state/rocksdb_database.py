@@ -23,6 +23,10 @@ from cutwater.state.rocksdb_runs import EARLY, Joining
 _OWN, _NAMED_DEFAULT = "default", "state default"
 """A column family that each database has, and what the family of a state of that name is called."""
 MAX_OPEN_FILES = 256
+MANIFEST_BYTES = 64 << 10
+"""RocksDB writes down there what became of each file, and begins anew where it is larger: every checkpoint stores it whole."""
+LOG_BYTES = 1 << 20
+"""Of what RocksDB tells about its work, which nobody reads; this and as much of it again are kept."""
 WRITE_BUFFER_FILTER = 0.01
 """Of the write buffer, for each state, whether or not it has anything in it: about ten bits a row."""
 _ENDS_UNWRITTEN = {
@@ -62,6 +66,8 @@ class Database:
             options.create_if_missing(True)
             options.set_db_write_buffer_size(tuning.write_buffer)
             options.set_max_open_files(MAX_OPEN_FILES)
+            options.set_max_manifest_file_size(MANIFEST_BYTES)
+            options.set_max_log_file_size(LOG_BYTES)
             options.set_keep_log_file_num(1)
             options.set_stats_dump_period_sec(0)
             self._unclaimed = set(families_in(folder))

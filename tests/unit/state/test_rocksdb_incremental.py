@@ -1,6 +1,7 @@
 """Snapshots of RocksDB as files: each holds its cut and nothing newer, whatever the loop does meanwhile, and few files are new."""
 
 import os
+import statistics
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from cutwater.errors import DamagedCheckpoint, RestoreError, StorageError
 from cutwater.flow.hashing import hash_arrays, key_groups
 from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
 from cutwater.flow.key_groups import KeyGroupRange, key_group_range
+from cutwater.state import rocksdb_database
 from cutwater.state.backend import KeyedStateStore, StateBackend
 from cutwater.state.descriptors import BoundStates, bind_states
 from cutwater.state.frozen import FrozenTable, WholeTable
@@ -524,6 +526,25 @@ def test_many_checkpoints_of_rows_that_all_change_leave_the_local_folder_small_w
         most = max(most, bytes_in(folder))
     assert most < 20 * 200 * 1000
     store.close()
+
+
+def test_a_checkpoint_stores_no_more_for_those_that_were_before_it_and_neither_does_the_local_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rocksdb_database, "MANIFEST_BYTES", 4_000)
+    monkeypatch.setattr(rocksdb_database, "LOG_BYTES", 50_000)
+    job = Job(tmp_path, "1MB")
+    store = job.open()
+    table = store.rows("s", KEYS, pa.int64())
+    stored = []
+    for round in range(120):
+        table.put(round % 5, round)
+        stored.append(job.store(job.freeze(store)))
+    local = bytes_in(rocksdb_folder(job.local))
+    store.close()
+    # Some 170 bytes and 6 kB are written down for each checkpoint, and 14 kB now and then when runs are joined otherwise.
+    assert statistics.median(stored[-20:]) < 8_000
+    assert local < 300_000
 
 
 class Expiring:
