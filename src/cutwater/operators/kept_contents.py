@@ -18,7 +18,7 @@ from cutwater.operators.process import ContextFunction, FunctionInput
 from cutwater.operators.value_parts import Own, value_parts
 from cutwater.operators.window_calls import processed, reduced
 from cutwater.operators.window_content import KeyWindow, Told, WindowContent
-from cutwater.rows import Row, batch_of, row_type, rows_of
+from cutwater.rows import Row, batch_of, row_type, rows_of, values_of
 from cutwater.schema import SchemaLike
 from cutwater.state.encoded_keys import plain
 from cutwater.state.memory_aggregates import MemoryAggregateTable
@@ -78,7 +78,7 @@ class Accumulated(WindowContent):
         table = MemoryAggregateTable(self._uid, "fragments", _FRAGMENT, self._plan.columns, 1)
         touched = table.locate(pa.RecordBatch.from_arrays([pa.array(fragments)], schema=_FRAGMENT))
         table.update(touched, self._plan.updates(ordered))
-        return [column.to_pylist() for column in table.read(np.arange(count, dtype=np.int32))]
+        return [values_of(column) for column in table.read(np.arange(count, dtype=np.int32))]
 
     def added(self, before: Any, fragment: Any) -> Any:
         return fragment if before is None else self.merged(before, fragment)
