@@ -83,11 +83,14 @@ class PendingLedger:
         self._history.acknowledgements[outcome.value] += 1
         if outcome is not AckOutcome.ACCEPTED:
             self._do(do.ReportAcknowledgement(event.subtask, event.checkpoint, outcome))
-        if self._fates.may_delete(event.checkpoint):
-            # The late subtask wrote its files after those of the aborted checkpoint were deleted.
-            self._do(do.DeleteFiles((event.checkpoint,)))
+        self._delete_again(event.checkpoint)
         if pending is not None and outcome is AckOutcome.ACCEPTED and not pending.missing:
             self._store(pending, now)
+
+    def _delete_again(self, checkpoint: CheckpointId) -> None:
+        """A subtask that is late wrote files, all or some, after those of the aborted checkpoint were deleted."""
+        if self._fates.may_delete(checkpoint):
+            self._do(do.DeleteFiles((checkpoint,)))
 
     def _store(self, pending: PendingCheckpoint, now: float) -> None:
         pending.wait_for_metadata(now)
@@ -124,6 +127,7 @@ class PendingLedger:
     def decline(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: str, now: float) -> list[Dropped]:
         pending = self._pending.get(checkpoint)
         if pending is None or not pending.can_be_dropped:
+            self._delete_again(checkpoint)
             return []
         return [self.drop(pending, Cause.DECLINED, f"{subtask} declined: {reason}", now)]
 

@@ -58,9 +58,18 @@ def test_files_of_a_late_acknowledgement_of_an_aborted_checkpoint_are_deleted():
     assert only(attempt.ack(1, WRITE), do.DeleteFiles) == [do.DeleteFiles((CheckpointId(1),))]
 
 
+def test_files_of_a_late_decline_of_an_aborted_checkpoint_are_deleted():
+    """Some of its states may be stored, though not all."""
+    attempt = started()
+    attempt.periodic(10)
+    attempt.decline(1)
+    assert only(attempt.decline(1, WRITE), do.DeleteFiles) == [do.DeleteFiles((CheckpointId(1),))]
+
+
 def test_files_of_an_id_nobody_here_knows_are_left_alone():
     attempt = started()
     assert only(attempt.ack(99, WRITE), do.DeleteFiles) == []
+    assert only(attempt.decline(99, WRITE), do.DeleteFiles) == []
 
 
 def test_the_order_is_store_then_subsume_then_notify():
