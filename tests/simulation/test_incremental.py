@@ -1,8 +1,11 @@
 """Incremental checkpoints under random schedules: none misses a file, none adds up to something else, nothing stays for ever."""
 
+import os
 import random
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +20,7 @@ from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.publication import Publication, UnknownWhetherStored
 from cutwater.checkpoint.start import Resume, StartFresh
 from cutwater.checkpoint.statistics import CheckpointInfo, CheckpointKind, CheckpointStatus
+from cutwater.checkpoint.stored_tables import FETCHED_FOLDER
 from cutwater.errors import DamagedCheckpoint, StorageError
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.transport import Step
@@ -235,6 +239,23 @@ class Life(Simulation):
 
     def outputs(self) -> dict[str, list[object]]:
         return {name: decoded(self.store.collected.read(each.uid)) for name, each in self.definition.collected.items()}
+
+
+def test_files_that_a_state_was_restored_from_do_not_stay_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    store = JobStore(MemoryStorage(1 << 30), "job")
+    chance = random.Random(11)
+    first = Life(store, INCREMENTAL_ROCKSDB, 2, chance)
+    first.live(4)
+    first.driver.end("the process dies")
+    first.close()
+    second = Life(store, cw.Memory(), 3, chance)
+    second.live(1)
+    [fetched] = tmp_path.glob(f"{FETCHED_FOLDER}*")
+    assert os.listdir(fetched) == []
+    second.close()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
 
 from cutwater.control.messages import Committed, InputEnded, Progress, Running, ToDriver, TriggerCheckpoint
 from cutwater.flow.clock import Clock
@@ -90,6 +91,8 @@ class Subtask(HearsDriver):
             OperatorContexts(self._setup, self._state, self._resumed, self._clock, self._counters, driver, self._turn)
         )
         self._open_input()
+        # What it was restored from may be large: databases that were fetched to the disk, or all that came with the message.
+        self._state = replace(self._state, operators={})
         self._send(Running())
 
     def _open_input(self) -> None:
