@@ -25,6 +25,7 @@ from cutwater.subtask.source_subtask import SourceSubtask
 from cutwater.subtask.spill import _Segment
 from cutwater.testing.simulation import Action
 from tests.simulation.world import Setting, World, run_to_the_end
+from tests.unit.subtask.test_spill import in_memory
 
 ROW_BYTES = 500
 """More than a row of the exchange has here: two records each."""
@@ -39,7 +40,7 @@ class Watched(World):
     most_inbox = 0
     most_held = 0
     paused = 0
-    spilled = 0
+    spilled = False
 
     def pick(self, actions: Sequence[Action]) -> Action:
         control = [action for action in actions if action.kind in ("to driver", "to subtask")]
@@ -57,7 +58,7 @@ class Watched(World):
                 self.most_inbox = max(self.most_inbox, running.intake.inbox_bytes)
                 for queue in running.intake._held.values():
                     self.most_held = max(self.most_held, queue.bytes)
-                    self.spilled = max(self.spilled, queue.spilled_bytes)
+                    self.spilled = self.spilled or not all(map(in_memory, queue._rows))
         return moved
 
     @property

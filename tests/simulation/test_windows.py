@@ -408,6 +408,19 @@ def test_a_function_of_windows_that_fails_is_named_with_its_key() -> None:
         run(pipeline, {"in": [("a", 1, 1)]})
 
 
+@pytest.mark.parametrize("windows", [cw.tumbling("1s"), cw.session("1s")])
+def test_a_function_of_windows_that_returns_one_tuple_hears_what_to_write(windows: Any) -> None:
+    def pipeline(env: cw.Environment) -> None:
+        events = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts")
+        counted = events.key_by("k").window(windows).process(lambda rows, ctx: (ctx.key, len(rows)), "k string, n long")
+        counted.uid("w").collect("out")
+
+    with pytest.raises(
+        cw.JobFailed, match=r"\(w\), key 'a': TypeError: process returned \('a', 1\), a single tuple: yield it"
+    ):
+        run(pipeline, {"in": [("a", 1, 1)]})
+
+
 def sessions_by_hand(events: list[Any], gap: int) -> dict[Any, list[tuple[int, int]]]:
     of: dict[Any, list[tuple[int, int]]] = defaultdict(list)
     for key, ts, value in events:

@@ -145,10 +145,6 @@ def _beside(folder: str) -> str:
     return f"{_in(folder.rpartition('/')[0])}{SHARED_FOLDER}/"
 
 
-def snapshot_to_json(snapshot: SubtaskSnapshot) -> Json:
-    return asdict(snapshot)
-
-
 def snapshot_from_json(value: Json) -> SubtaskSnapshot:
     operators = (
         StoredOperator(each["uid"], each["inline"], tuple(map(stored_table_from_json, each["tables"])))
@@ -175,10 +171,6 @@ def _from_format_two(value: Json) -> Json:
 def _shape_from_json(value: Json) -> VertexShape:
     owners = tuple(StateOwner(**each) for each in value["owners"])
     return VertexShape(value["vertex"], tuple(value["uids"]), value["parallelism"], owners)
-
-
-def metrics_to_json(metrics: SubtaskMetrics) -> Json:
-    return asdict(metrics)
 
 
 def metrics_from_json(value: Json) -> SubtaskMetrics:

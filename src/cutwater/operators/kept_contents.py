@@ -245,7 +245,7 @@ class Processed(WindowContent):
         for key, window in told:
             ctx.key = key if len(self._keys) == 1 else tuple.__new__(row_type(self._keys), key)
             ctx.window_start, ctx.window_end = window.start, window.end
-            results.extend(processed(self.fn, self._rows_of(window), ctx, self.where))
+            results.extend(processed(self.fn, self._rows_of(window), ctx, self._results, self.where))
             windows += [window] * (len(results) - len(windows))
         self._function.emit_sides(out)
         return batch_of(results, self._results, self.where), windows

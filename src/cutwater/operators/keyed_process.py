@@ -99,7 +99,7 @@ class KeyedProcessOperator(ContextFunction, StoreHolder):
                 if type(found) is GeneratorType:
                     extend(found)
                 elif found is not None:
-                    extend(several(found))
+                    extend(several(found, self.schema, own.method))
         except Exception as error:
             raise user_error(error, self.where, row) from error
         self._emit(results, out)
@@ -160,7 +160,7 @@ class KeyedProcessOperator(ContextFunction, StoreHolder):
                 try:
                     found = self.fn.on_timer(time, ctx)
                     if found is not None:
-                        results.extend(several(found))
+                        results.extend(several(found, self.schema, "on_timer"))
                 except Exception as error:
                     raise user_error(error, f"{self.where}, on_timer({time}) of key {key!r}") from error
             self._emit(results, out)

@@ -118,7 +118,7 @@ class ContextFunction(Operator):
                     if type(found) is GeneratorType:
                         results.extend(found)
                     elif found is not None:
-                        results.extend(several(found))
+                        results.extend(several(found, self.schema, self.inputs[port].method))
         except Exception as error:
             raise user_error(error, self.where, row) from error
         self._emit(results, out)
@@ -159,10 +159,15 @@ class ProcessOperator(ContextFunction):
 _ONE = (str, bytes, bytearray, dict, Row)
 
 
-def several(found: Iterable[Any], verb: str = "process") -> Iterable[Any]:
+def several(found: Iterable[Any], schema: pa.Schema, verb: str = "process") -> Iterable[Any]:
     """What ``verb``'s function gave, unless it is one row where a list of rows is meant: iterating it would tear it apart."""
-    if isinstance(found, _ONE):
+    if isinstance(found, _ONE) or (isinstance(found, tuple) and not _are_rows(found, schema)):
         raise TypeError(
             f"{verb} returned {shortened(found)}, a single {type(found).__name__}: yield it, or return a list of results"
         )
     return found
+
+
+def _are_rows(found: tuple[Any, ...], schema: pa.Schema) -> bool:
+    """Of one column they may be bare values."""
+    return len(schema) == 1 or all(isinstance(each, tuple | dict) for each in found)

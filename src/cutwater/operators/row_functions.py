@@ -46,19 +46,6 @@ def _each(fn: Callable[[Row], Any], rows: Iterator[Row]) -> list[Any]:
     return [fn(row) for row in rows]
 
 
-def _flat(fn: Callable[[Row], Any], rows: Iterator[Row]) -> list[Any]:
-    results: list[Any] = []
-    extend = results.extend
-    for row in rows:
-        found = fn(row)
-        kind = type(found)
-        if kind is list or kind is GeneratorType:
-            extend(found)
-        elif found is not None:
-            extend(several(found, "flat_map"))
-    return results
-
-
 def _true(fn: Callable[[Row], Any], rows: Iterator[Row]) -> list[bool]:
     return [bool(fn(row)) for row in rows]
 
@@ -86,9 +73,21 @@ class FlatMap(Map):
     verb = "flat_map"
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
-        results = self._run(batch, _flat)
+        results = self._run(batch, self._flat)
         if results:
             out.emit(batch_of(results, self.schema, self.where))
+
+    def _flat(self, fn: Callable[[Row], Any], rows: Iterator[Row]) -> list[Any]:
+        results: list[Any] = []
+        extend = results.extend
+        for row in rows:
+            found = fn(row)
+            kind = type(found)
+            if kind is list or kind is GeneratorType:
+                extend(found)
+            elif found is not None:
+                extend(several(found, self.schema, self.verb))
+        return results
 
 
 class Filter(_RowFunction):

@@ -22,11 +22,11 @@ def reduced(fn: Callable[[Row, Row], Any], rows: Sequence[Row], schema: pa.Schem
     return result
 
 
-def processed(fn: WindowProcess, rows: list[Row], ctx: ProcessContext, where: str) -> Iterator[Any]:
+def processed(fn: WindowProcess, rows: list[Row], ctx: ProcessContext, schema: pa.Schema, where: str) -> Iterator[Any]:
     try:
         found = fn.process(rows, ctx)
         if found is not None:
-            yield from several(found)
+            yield from several(found, schema)
     except Exception as error:
         raise user_error(error, f"{where}, key {ctx.key!r}") from error
 

@@ -64,7 +64,7 @@ class WindowProcessOperator(WindowRows):
         rows = rows_of(part.rows)
         results: list[Any] = []
         for ctx.key, (start, stop) in zip(keys_of(part.first, self._keys), pairwise(part.edges.tolist()), strict=True):
-            results.extend(processed(self.fn, rows[start:stop], ctx, self.where))
+            results.extend(processed(self.fn, rows[start:stop], ctx, self._function.schema, self.where))
         self._function.emit_sides(out)
         return batch_of(results, self._function.schema, self.where)
 

@@ -79,19 +79,25 @@ class MapHandle(Handle):
         return value
 
     def get(self, key: Any, default: Any = None) -> Any:
+        name = self._as_kept(key)
         kept = self._table.get(self._scope.key)
         if kept is None:
             return default
-        entry = kept.get(self._as_kept(key), NOTHING)
+        entry = kept.get(name, NOTHING)
         value = entry if entry is NOTHING else self._live(entry)
         if value is NOTHING:
             return default
         if self._renews:
-            self._table.own(self._scope.key, dict)[self._as_kept(key)] = self._renewed(entry)
+            self._table.own(self._scope.key, dict)[name] = self._renewed(entry)
         return value
 
     def _as_kept(self, key: Any) -> Any:
-        """The key as a write would have kept it: 0.1 stands in a map of floats as the nearest float, a dict as a row."""
+        """The key as a write would have kept it: 0.1 stands in a map of floats as the nearest float, a dict as a row. NOTHING for
+        what no write would have taken; DataError if that can be a key nowhere, like a list, which a dict would not look for."""
+        try:
+            hash(key)
+        except TypeError:
+            return self.key_place.admitted(key)
         if self.plain_keys and not isinstance(key, pa.Scalar):
             return key
         try:

@@ -46,6 +46,18 @@ def come_far_apart(batches: Iterable[pa.RecordBatch], namespace: str) -> tuple[b
     return first.num_rows < FEW_ROWS * of, chain([first], rest)
 
 
+def are_more_than(batches: Iterable[pa.RecordBatch], size: int) -> tuple[bool, Iterator[pa.RecordBatch]]:
+    """Whether they have more than so many bytes: no batch is read behind the one that tells it. And the batches."""
+    rest = iter(batches)
+    read: list[pa.RecordBatch] = []
+    for batch in rest:
+        read.append(batch)
+        size -= batch.nbytes
+        if size < 0:
+            break
+    return size < 0, chain(read, rest)
+
+
 class NumberedRows(NamedTuple):
     """Rows that are only added, and what their keys are made of: those of equal ones come in the order of their numbers."""
 

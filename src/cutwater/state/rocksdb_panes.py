@@ -15,7 +15,7 @@ from cutwater.state.cache_share import CacheShare
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.key_set import KeySet
 from cutwater.state.memory_panes import MemoryPanes
-from cutwater.state.rocksdb_bulk import NumberedRows, come_far_apart
+from cutwater.state.rocksdb_bulk import NumberedRows, are_more_than
 from cutwater.state.rocksdb_cut import Gate
 from cutwater.state.rocksdb_family import Entry, Family, in_lists
 from cutwater.state.rocksdb_frozen import TableInParts
@@ -133,17 +133,11 @@ class RocksDBPanes(TableInParts):
 
     def restore(self, batches: Iterable[pa.RecordBatch]) -> None:
         """As rows of RocksDB also where they will not stay in memory. All or none: what is in memory is newer."""
-        apart, rest = come_far_apart(batches, self._namespace)
-        fitting, room = [], self.parts.share.bytes // 2
-        for batch in () if apart else rest:
-            fitting.append(batch)
-            room -= batch.nbytes
-            if room < 0:
-                break
-        if apart or room < 0:
-            self._ingest(chain(fitting, rest))
+        many, batches = are_more_than(batches, self.parts.share.bytes // 2)
+        if many:
+            self._ingest(batches)
         else:
-            self._add_all(fitting)
+            super().restore(batches)
 
     def _add_restored(self, namespace: int, rows: pa.RecordBatch) -> None:
         self.merge(namespace, rows)

@@ -7,7 +7,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from cutwater.errors import ConfigError, RestoreError
+from cutwater.encodings import decoded_type
+from cutwater.errors import ConfigError, RestoreError, SchemaError
 from cutwater.flow.hashing import hash_columns, key_groups
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import KeyGroupRange
@@ -18,6 +19,9 @@ from cutwater.state.stored import StoredState
 _BEGIN_ANEW = (
     "or give the state another name (or its operator another uid) and drop this one with allow_non_restored_state=True."
 )
+
+ENOUGH_BITS = 32
+"""Of the indices of a dictionary: no batch has more rows than they can tell apart."""
 
 
 class StoredTable(Protocol):
@@ -93,8 +97,19 @@ class TableStore(Generic[T]):
 
     def _add(self, table: T) -> None:
         self._check_new(table.name)
+        self._check_columns(table)
         self._tables[table.name] = table
         self._restore_into(table, self._early.pop(table.name, ()))
+
+    def _check_columns(self, table: T) -> None:
+        """No stream has dictionaries (``encodings``), so nobody needs narrow ones here: batches that are kept are joined, and what
+        each of them has indices for may be too much for those of one."""
+        for field in table.stored_schema:
+            if _has_narrow_indices(field.type):
+                raise SchemaError(
+                    f"{self._uid}: state {table.name!r}, column {field.name!r} is {field.type}, whose indices may not do for "
+                    f"the values of several batches together. Cast it to {decoded_type(field.type)}."
+                )
 
     def _own(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         groups = batch.column(KEY_GROUP_COLUMN).to_numpy()
@@ -137,6 +152,12 @@ class TableStore(Generic[T]):
 
 def never_declared(uid: str, names: Iterable[str]) -> RestoreError:
     return RestoreError(f"{uid}: restored state {', '.join(sorted(names))} was never declared.")
+
+
+def _has_narrow_indices(data_type: pa.DataType) -> bool:
+    if isinstance(data_type, pa.DictionaryType):
+        return data_type.index_type.bit_width < ENOUGH_BITS or _has_narrow_indices(data_type.value_type)
+    return any(_has_narrow_indices(data_type.field(i).type) for i in range(data_type.num_fields))
 
 
 def _difference(column: str, declared: pa.DataType, held: pa.DataType | None) -> str:

@@ -19,10 +19,6 @@ class HeldQueue:
         self.bytes += row.size
         self._spill.keep(row)
 
-    @property
-    def spilled_bytes(self) -> int:
-        return self._spill.written_bytes
-
     def drain(self) -> list[Row]:
         rows, self._rows = self._rows, []
         return rows

@@ -66,7 +66,6 @@ class Spill:
         self._room = memory_limit
         self._folder = folder
         self._segment: _Segment | None = None
-        self.written_bytes = 0
 
     def keep(self, row: Row) -> None:
         """Whoever else has the row reads it from disk too, if it is put there. A disk that does not take it leaves it as it
@@ -88,4 +87,3 @@ class Spill:
                 "TMPDIR for Spark's executors to another folder."
             ) from error
         row.payload = _Aside(self._segment, offset, payload.size)
-        self.written_bytes += payload.size

@@ -1,6 +1,6 @@
 import hashlib
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -8,9 +8,7 @@ from cutwater.checkpoint.completed import (
     decode_metadata,
     encode_metadata,
     metrics_from_json,
-    metrics_to_json,
     snapshot_from_json,
-    snapshot_to_json,
     to_json,
 )
 from cutwater.checkpoint.snapshot import EdgeName, InFlightEdge, StoredInFlight, StoredOperator, SubtaskSnapshot
@@ -74,8 +72,8 @@ def test_what_lacks_something_is_damaged(content: bytes) -> None:
 
 def test_what_a_subtask_acknowledges_survives_json() -> None:
     for snapshot in SNAPSHOTS:
-        assert snapshot_from_json(json.loads(json.dumps(snapshot_to_json(snapshot)))) == snapshot
-    assert metrics_from_json(json.loads(json.dumps(metrics_to_json(METRICS)))) == METRICS
+        assert snapshot_from_json(json.loads(json.dumps(asdict(snapshot)))) == snapshot
+    assert metrics_from_json(json.loads(json.dumps(asdict(METRICS)))) == METRICS
 
 
 def test_a_moved_checkpoint_names_its_files_from_the_new_folder() -> None:

@@ -404,6 +404,27 @@ def test_event_time_timers_without_timestamps_are_refused() -> None:
         Harness(processing(Sets(), WORDS, ["word"])).feed(("a", 0))
 
 
+def test_a_single_tuple_is_not_torn_apart() -> None:
+    class Wrong(Ticks):
+        def process(self, row: Row, ctx: ProcessContext) -> Any:
+            ctx.timers.processing_time(1010)
+            return (row.word, 1) if row.n else None
+
+        def on_timer(self, timestamp: int, ctx: ProcessContext) -> Any:
+            return ctx.key, 2
+
+    told = r"a single tuple: yield it, or return a list of results"
+    harness = Harness(processing(Wrong(), WORDS, ["word"]))
+    with pytest.raises(
+        UserCodeError, match=rf"'Counts' \(c1\): TypeError: process returned \('a', 1\), {told}, for the"
+    ):
+        harness.feed(("a", 1))
+    with pytest.raises(
+        UserCodeError, match=rf"on_timer\(1010\) of key 'a': TypeError: on_timer returned \('a', 2\), {told}"
+    ):
+        harness.clock(2000)
+
+
 def test_timers_without_on_timer_are_refused() -> None:
     class Sets(Count):
         def process(self, row: Row, ctx: ProcessContext) -> Any:

@@ -1,6 +1,7 @@
 """Functions with a context, without keys."""
 
 import pickle
+import re
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -94,13 +95,14 @@ def test_a_function_may_return_a_list_or_none() -> None:
     assert run(Plain(), ("a", 0), ("b", 1)).rows() == [("b", 1), ("b", 1)]
 
 
-@pytest.mark.parametrize("one", [{"word": "a", "n": 1}, "ab"])
+@pytest.mark.parametrize("one", [{"word": "a", "n": 1}, "ab", ("a", 1), ({"x": 1}, 1)])
 def test_a_single_result_is_not_torn_apart(one: Any) -> None:
     class Wrong(Process):
         def process(self, row: Row, ctx: ProcessContext) -> Any:
             return one
 
-    with pytest.raises(UserCodeError, match="yield it, or return a list of results"):
+    told = rf"{re.escape(repr(one))}, a single {type(one).__name__}: yield it, or return a list of results"
+    with pytest.raises(UserCodeError, match=rf"process 'Sort out' \(p1\): TypeError: process returned {told}"):
         run(Wrong(), ("a", 1))
 
 

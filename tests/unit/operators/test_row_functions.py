@@ -113,6 +113,14 @@ def test_a_single_result_of_flat_map_is_not_torn_apart(one: Any) -> None:
         run(FlatMap(lambda r: one, "word string"), ("a", 1))
     with pytest.raises(UserCodeError, match=r"flat_map returned Row\(word='a', n=1\), a single Row"):
         run(FlatMap(lambda r: r, "word string"), ("a", 1))
+    with pytest.raises(
+        UserCodeError, match=r"flat_map returned \('a', None\), a single tuple: yield it, or return a list"
+    ):
+        run(FlatMap(lambda r: (r.word, None), WORDS), ("a", 1))
+
+
+def test_a_tuple_of_bare_values_is_several_results_of_one_column() -> None:
+    assert run(FlatMap(lambda r: (r.word, None), "word string"), ("a", 1)).rows() == [("a",), (None,)]
 
 
 def test_flat_map_takes_any_iterable_of_results() -> None:

@@ -1,5 +1,7 @@
 import datetime as dt
+from collections.abc import Callable
 from decimal import Decimal
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -689,6 +691,27 @@ def test_what_cannot_be_a_maps_key_is_not_in_it() -> None:
     function.scores["a"] = 1.0
     assert 5 not in function.scores
     assert function.scores.get(None, "nothing") == "nothing"
+
+
+@pytest.mark.parametrize(("data_type", "key"), [("string", "a"), ("double", 1.0), ("struct<a:int>", (1,))])
+def test_what_can_be_no_dicts_key_is_refused_by_a_map(data_type: str, key: Any) -> None:
+    """Whatever the map holds: else it would be found out only where it holds something."""
+    function = type("Function", (), {"m": MapState(data_type, "int")})()
+    bound(function)
+    uses: list[Callable[[Any], Any]] = [
+        lambda wrong: function.m[wrong],
+        function.m.get,
+        lambda wrong: wrong in function.m,
+        lambda wrong: function.m.__setitem__(wrong, 1),
+        function.m.__delitem__,
+    ]
+    for _ in range(2):
+        for use, wrong in product(uses, ([1], {"b": 1}, ([1],))):
+            with pytest.raises(DataError) as refused:
+                use(wrong)
+            assert str(refused.value).startswith("my-uid: state 'm', the type of its keys, is ")
+            assert f"cannot hold {wrong!r} ({type(wrong).__name__})" in str(refused.value)
+        function.m[key] = 1
 
 
 def test_a_restore_keeps_only_rows_of_its_own_key_groups() -> None:

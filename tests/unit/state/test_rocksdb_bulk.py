@@ -1,6 +1,7 @@
 """Very many rows on their way into RocksDB: whatever their order and however many files they become, each is found again."""
 
 from collections.abc import Iterator
+from operator import length_hint
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from cutwater.flow.hashing import hash_arrays, key_groups
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state import rocksdb_bulk
 from cutwater.state.rocksdb_adoption import stored_databases, with_base
-from cutwater.state.rocksdb_bulk import ingest_entries, ingest_rows
+from cutwater.state.rocksdb_bulk import are_more_than, ingest_entries, ingest_rows
 from cutwater.state.rocksdb_database import Database, Tuning, read_family
 from cutwater.state.rocksdb_family import Family
 from cutwater.state.rocksdb_keys import key_order, stored_keys
@@ -137,3 +138,12 @@ def test_keys_of_panes_are_ordered_as_their_bytes_are(columns: list[str]) -> Non
     assert order is not None
     as_bytes = stored_keys(keys, groups, panes)
     assert order.tolist() == sorted(range(500), key=as_bytes.__getitem__)
+
+
+@pytest.mark.parametrize(("size", "many", "are_read"), [(0, True, 1), (799, True, 1), (800, True, 2), (2400, False, 3)])
+def test_no_more_batches_are_read_than_tell_how_many_there_are(size: int, many: bool, are_read: int) -> None:
+    wanted = [pa.record_batch([pa.array(np.arange(100) + start)], names=["n"]) for start in (0, 100, 200)]
+    left = iter(wanted)
+    found, batches = are_more_than(left, size)
+    assert (found, len(wanted) - length_hint(left)) == (many, are_read)
+    assert list(batches) == wanted

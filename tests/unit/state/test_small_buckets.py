@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import cutwater as cw
+from cutwater.errors import SchemaError
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state import rocksdb_bucket_entries
 from cutwater.state.backend import KeyedStateStore
@@ -17,7 +19,7 @@ from cutwater.state.rocksdb_cut import Gate
 from cutwater.state.rocksdb_database import Database, Tuning
 from cutwater.state.rocksdb_family import Family
 from cutwater.state.rocksdb_layout import is_of_row
-from cutwater.state.tables import BucketTable
+from cutwater.state.tables import BucketTable, JoinSide
 
 SCHEMA = pa.schema([("k", pa.int64()), ("n", pa.int64()), ("word", pa.dictionary(pa.int32(), pa.string()))])
 BUCKETS, ROWS = 100, 64
@@ -140,3 +142,20 @@ def restored(batches: list[pa.RecordBatch], tmp_path: Path) -> KeyedStateStore:
     store.restore("n", batches)
     store.buckets("n", SCHEMA, ["k"], "bucket")
     return store
+
+
+@pytest.mark.parametrize("backend", [cw.Memory(), cw.Memory(incremental=True), cw.RocksDB(cache=1)], ids=repr)
+@pytest.mark.parametrize("index", [pa.int8(), pa.uint16()], ids=str)
+def test_a_dictionary_of_few_indices_is_refused_where_it_is_declared(index: Any, backend: cw.StateBackend) -> None:
+    """Each bucket may have fewer values, but they are stored and read together."""
+    narrow: pa.DataType = pa.dictionary(index, pa.string())
+    plain = pa.schema([("k", pa.int64()), ("word", pa.string())])
+    for declared, column in ((narrow, pa.string()), (pa.list_(narrow), pa.list_(pa.string()))):
+        schema = pa.schema([("k", pa.int64()), ("word", declared)])
+        store = backend.open("w", KeyGroupRange(0, 127), 128)
+        says = f"column 'word' is {declared}, whose indices .* Cast it to {column}."
+        with pytest.raises(SchemaError, match=rf"w: state 'n', {says}"):
+            store.buckets("n", schema, ["k"], "bucket")
+        with pytest.raises(SchemaError, match=rf"w: state 'j.right', {says}"):
+            store.join("j", JoinSide(plain, ("k",)), JoinSide(schema, ("k",)), "bucket")
+        store.close()
