@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -15,15 +15,23 @@ from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.testing import ADVANCE, CHECKPOINT, FAIL, run, script
 from tests.rich_pipeline import BACKENDS, pipeline
 
-COUNT = 160
-MARKS = (60, 90, 120)
-"""Behind so many orders a checkpoint is taken."""
+COUNT = 90
+NUMBERS = list(range(COUNT))
+ORDERS = script(
+    NUMBERS[:40], CHECKPOINT, ADVANCE("70ms"), NUMBERS[40:60], CHECKPOINT, FAIL, CHECKPOINT, NUMBERS[60:80], CHECKPOINT,
+    NUMBERS[80:],
+)  # fmt: skip
+TAKEN, RESTORED = 1, 2
+"""Two checkpoints with a failure between them, and no record."""
+SOURCES = frozenset({"orders", "payments", "rules"})
+KEYED = frozenset({"ledger", "tumbling", "sliding", "session", "all_pairs", "near_pairs", "window_pairs"})
 
 Content = dict[tuple[str, ...], Any]
 
 
 def content(store: JobStore, checkpoint: CompletedCheckpoint) -> Content:
-    """What a restore would be given of each operator: the rows of each table, in any order, and what stands in the metadata."""
+    """What a restore would be given of each operator of each subtask: the rows of each table, in any order, and what stands in
+    the metadata. One script feeds one subtask of a source, so that nothing here is left to chance at any parallelism."""
     found: Content = {}
     all_groups = KeyGroupRange(0, checkpoint.max_parallelism - 1)
     for record in checkpoint.subtasks:
@@ -39,7 +47,7 @@ def content(store: JobStore, checkpoint: CompletedCheckpoint) -> Content:
     return found
 
 
-def contents(backend: cw.StateBackend, monkeypatch: pytest.MonkeyPatch) -> dict[int, Content]:
+def taken(backend: str, parallelism: int) -> list[Content]:
     """Of the checkpoints that the script asks for."""
     stores: list[JobStore] = []
 
@@ -48,31 +56,59 @@ def contents(backend: cw.StateBackend, monkeypatch: pytest.MonkeyPatch) -> dict[
             super().__init__(*args)
             stores.append(self)
 
-    monkeypatch.setattr(sys.modules["cutwater.testing.run"], "JobStore", Kept)
-    numbers = list(range(COUNT))
-    first, second, third = MARKS
-    orders = script(
-        numbers[:first], CHECKPOINT, numbers[first:second], CHECKPOINT, ADVANCE("70ms"), FAIL,
-        numbers[second:third], CHECKPOINT, numbers[third:],
-    )  # fmt: skip
-    checkpointing = cw.Checkpointing("3650 days", storage=cw.memory_storage("1GB"), retain=10)
-    env = cw.Environment(parallelism=1, checkpointing=checkpointing, state_backend=backend)
-    run(partial(pipeline, count=COUNT), {"orders": orders, "payments": numbers}, environment=env)
+    env = cw.Environment(
+        parallelism=parallelism,
+        checkpointing=cw.Checkpointing("3650 days", storage=cw.memory_storage("1GB"), retain=10),
+        state_backend=BACKENDS[backend],
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules["cutwater.testing.run"], "JobStore", Kept)
+        run(partial(pipeline, count=COUNT), {"orders": ORDERS, "payments": NUMBERS}, environment=env)
     [store] = stores
-    taken = {checkpoint.id: content(store, checkpoint) for checkpoint in store.completed()}
-    return {number: taken[number] for number in sorted(taken)[: len(MARKS)]}
+    completed = sorted(store.completed(), key=lambda checkpoint: checkpoint.id)
+    return [content(store, checkpoint) for checkpoint in completed[: ORDERS.items.count(CHECKPOINT)]]
 
 
-def test_every_backend_stores_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = contents(BACKENDS["memory"], monkeypatch)
-    assert len(expected) == len(MARKS)
-    stateful = {key[1] for key, rows in expected[3].items() if len(key) == 3 and rows}
-    assert {"ledger", "tumbling", "sliding", "session", "all_pairs", "near_pairs", "window_pairs"} <= stateful
-    for name, backend in BACKENDS.items():
-        if name == "memory":
-            continue
-        found = contents(backend, monkeypatch)
-        for number, content_of_memory in expected.items():
-            assert found[number].keys() == content_of_memory.keys(), name
-            different = {key for key, held in content_of_memory.items() if found[number][key] != held}
-            assert not different, f"{name}, checkpoint {number}"
+contents = cache(taken)
+"""Several tests look at the same ones."""
+
+
+def different(one: Content, other: Content) -> set[tuple[str, ...]]:
+    return {key for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
+
+
+def gathered(of_subtasks: Content) -> dict[tuple[str, str], Counter[str]]:
+    """The rows that each table of an operator has in all of its subtasks together."""
+    found: dict[tuple[str, str], Counter[str]] = {}
+    for (_, uid, *table), rows in of_subtasks.items():
+        if table and uid in KEYED:
+            found.setdefault((uid, table[0]), Counter()).update(rows)
+    return found
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_every_backend_stores_the_same(parallelism: int) -> None:
+    expected = contents("memory", parallelism)
+    with_rows = {key[:2] for key, rows in expected[-1].items() if len(key) == 3 and rows}
+    spread = Counter(uid for _, uid in with_rows)
+    assert all(spread[uid] == parallelism for uid in KEYED), spread
+    for backend in BACKENDS:
+        found = contents(backend, parallelism)
+        assert [different(*each) for each in zip(found, expected, strict=True)] == [set()] * 4, backend
+
+
+def test_the_subtasks_together_store_what_one_alone_does() -> None:
+    alone, together = (contents("memory", parallelism) for parallelism in (1, 3))
+    assert [gathered(each) for each in together] == [gathered(each) for each in alone]
+
+
+def changed_by_a_restore(stored: list[Content]) -> set[tuple[str, ...]]:
+    """Positions in the script are not looked at: they count its marks."""
+    return {key for key in different(stored[TAKEN], stored[RESTORED]) if key[1] not in SOURCES}
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_checkpoint_of_what_was_restored_equals_it(backend: str, parallelism: int) -> None:
+    """Rule 39."""
+    assert changed_by_a_restore(contents(backend, parallelism)) == set()

@@ -21,9 +21,10 @@ class Variant:
     break_it: Callable[[Patch], None]
     topology: str
     settings: dict[str, Any]
+    kind: type[Setting] = Setting
 
     def setting(self, seed: int) -> Setting:
-        return Setting(self.topology, seed, **self.settings)
+        return self.kind(self.topology, seed, **self.settings)
 
     def __str__(self) -> str:
         return self.break_it.__name__.removeprefix("_")
