@@ -72,19 +72,19 @@ class MemoryAggregateTable:
         self._max_parallelism = max_parallelism
         self._index = KeyIndex(keys, expected_keys)
         self._word_of = {c: i for i, c in enumerate(c for c, col in enumerate(columns) if fits_words(col.type))}
+        self._snapshots = Snapshots()
         self._texts: dict[int, TextColumn] = {}
         self._objects: dict[int, ObjectColumn] = {}
         self._width = ak.HEAD_WORDS + len(self._word_of)
         for c, column in enumerate(columns):
             if is_bytes(column.type):
-                self._texts[c] = TextColumn(column, self._width)
+                self._texts[c] = TextColumn(column, self._width, self._snapshots)
                 self._width += CELL_WORDS
             elif c not in self._word_of:
                 self._objects[c] = ObjectColumn(column)
         self._form = WordForm(self._columns, self._width, self._word_of, self._texts)
         self._words = AddressedChunks(self._width, words_behind=1)
         self._undo = UndoLog(self._width)
-        self._snapshots = Snapshots()
         self._frozen_rows = 0
         self._written = np.zeros(16, np.int64)
         """Of each chunk the epoch in which it was made or copied: a freeze of that epoch, or an older one, does not see it."""
@@ -120,7 +120,7 @@ class MemoryAggregateTable:
     def update(self, touched: Touched, updates: Sequence[Update]) -> None:
         if len(touched.unique) == 0:
             return
-        is_read = self._save(touched.unique)
+        self._save(touched.unique)
         self._update_words(touched.rows, [update for update in updates if update.column in self._word_of])
         chunks = self._words.addresses[: self.chunks]
         for update in updates:
@@ -132,20 +132,19 @@ class MemoryAggregateTable:
             else:
                 texts = self._texts[update.column]
                 texts.update(touched.rows, update.merge, update.values, chunks, self._width)
-                texts.tidy(update.values.nbytes, chunks, self._width, is_read=is_read)
+                texts.tidy(update.values.nbytes, chunks, self._width)
 
-    def _save(self, rows: Rows) -> bool:
-        """What snapshots that are being read need of ``rows``; whether there are such."""
+    def _save(self, rows: Rows) -> None:
+        """What snapshots that are being read need of ``rows``."""
         latest = self._snapshots.latest
         if latest == 0:
             self._undo.rest(self._words.addresses[: self.chunks])
-            return False
+            return
         shared = np.empty(COPIED_CHUNKS, np.int64)
         for chunk in shared[: ak.claim(rows, self._written, latest, self._snapshots.epoch, shared)].tolist():
             self._words.replace(chunk)
         epoch = self._snapshots.epoch
         self._undo.save(rows, self._words.addresses, self._written, latest, epoch, self._frozen_rows)
-        return True
 
     def read(self, rows: Rows) -> list[Array]:
         read = RowWords.room(len(rows), self._width)

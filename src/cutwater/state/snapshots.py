@@ -31,3 +31,9 @@ class Snapshots:
         """The latest freeze that is still read; 0: none."""
         with self._lock:
             return max(self._alive, default=0)
+
+    @property
+    def being_read(self) -> tuple[int, ...]:
+        """The freezes that are still read, oldest first."""
+        with self._lock:
+            return tuple(sorted(self._alive))

@@ -113,19 +113,34 @@ def put(
         state[LIVE] += offsets[i + 1] - offsets[i]
 
 
-@kernel("int64(int64, int64, int64, rw(int64))")
-def move(chunk: int, width: int, word: int, state: Words) -> int:
-    """Write the texts of a chunk anew, from cell ``state[RESUME]`` on. Whoever reads a cell meanwhile finds the same text."""
+@inlined
+def _is_among(at, starts, ends):  # type: ignore[no-untyped-def]
+    """Is the address in one of these arenas, which are in order?"""
+    low, high = 0, len(starts)
+    while low < high:
+        middle = (low + high) >> 1
+        if starts[middle] <= at:
+            low = middle + 1
+        else:
+            high = middle
+    return low > 0 and at < ends[low - 1]
+
+
+@kernel("int64(int64, int64, int64, ro(int64), ro(int64), rw(int64))")
+def move(chunk: int, width: int, word: int, starts: Words, ends: Words, state: Words) -> int:
+    """Write the texts of a chunk anew that are in arenas from ``starts`` to ``ends``, from cell ``state[RESUME]`` on. Whoever reads
+    a cell meanwhile finds the same text. ``state``: of the move alone."""
     for i in range(state[RESUME], CHUNK_ROWS):
         cell = chunk + (i * width + word) * 8
         at = load_int(cell)
-        if at == 0:
+        if at == 0 or not _is_among(at, starts, ends):
             continue
         size = load_int(cell + 8)
         if not _has_room(size, state):
             state[NEEDED], state[RESUME] = size, i
             return ADD_ARENA
         _store(cell, at, size, state)
+        state[LIVE] += size
     state[RESUME] = 0
     return DONE
 
