@@ -92,13 +92,48 @@ def test_a_claimed_checkpoint_is_built_on_and_its_files_go_when_nobody_needs_the
     assert not [name for name in two.store.storage.list("two/shared/") if "+claimed+" in name]
 
 
-def test_a_crash_before_the_first_checkpoint_claims_again_and_leaves_nothing_over(tmp_path: Path) -> None:
+def test_a_crash_before_the_first_checkpoint_goes_on_with_what_was_claimed_and_leaves_nothing_over(
+    tmp_path: Path,
+) -> None:
     _, path = began_with(tmp_path)
     two = restored(tmp_path, "two", path, claim=True)
     two.simulation.crash()
     links = [name for name in two.store.storage.list("two/shared/") if "+claimed+" in name]
     first = take_next(two)
     assert set(links) == claimed(first)
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_claimed_checkpoint_that_is_gone_before_the_first_of_the_jobs_own_is_restored_all_the_same(
+    tmp_path: Path, linked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not linked:
+        monkeypatch.setattr(FileStorage, "link", lambda self, existing, name: False)
+    one, path = began_with(tmp_path)
+    two = restored(tmp_path, "two", path, claim=True, retain=2)
+    one.simulation.start_attempt()
+    take_next(one)
+    take_next(one)
+    assert not path.exists(), "its owner has newer ones"
+    for _ in range(2):
+        two.simulation.crash()
+    assert len(claimed(take_next(two))) == 2
+    take_next(two)
+    assert list(two.store.storage.list("two/shared/1+metadata.json")), "not more own ones than are retained"
+    take_next(two)
+    assert not list(two.store.storage.list("two/shared/1+metadata.json"))
+    two.simulation.crash()
+    take_next(two)
+
+
+def test_what_was_claimed_and_is_damaged_is_claimed_again(tmp_path: Path) -> None:
+    _, path = began_with(tmp_path)
+    two = restored(tmp_path, "two", path, claim=True)
+    two.store.storage.put("two/shared/1+metadata.json", b"torn")
+    two.simulation.crash()
+    assert {name.split("+")[0] for name in claimed(take_next(two))} == {"two/shared/2"}
+    two.simulation.crash()
+    assert not list(two.store.storage.list("two/shared/1+"))
 
 
 @pytest.mark.parametrize("linked", [True, False])

@@ -3,9 +3,10 @@
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
-from cutwater.checkpoint.attempts import AttemptRecord, decode_attempt, encode_attempt
+from cutwater.checkpoint.attempts import AttemptRecord, Base, decode_attempt, encode_attempt
 from cutwater.checkpoint.holder import described, this_process
 from cutwater.checkpoint.layout import JobLayout
 from cutwater.checkpoint.sequence import claim_next, clean_up, highest_number
@@ -62,6 +63,13 @@ class AttemptLog:
             self.storage.put(name, content)
         self._own = record
         clean_up(self.storage, self.layout.attempts, record.attempt)
+
+    def has_taken_over(self, base: Base) -> None:
+        """From here on this attempt, and those behind it, start from ``base``."""
+        record = replace(self.required(), base=base)
+        self.require_held()
+        self.storage.put(self.layout.attempt_start(record.attempt), encode_attempt(record))
+        self._own = record
 
     def note_completed(self) -> None:
         """This attempt has completed a checkpoint. Looked at only where all checkpoints are gone: once is enough, and what cannot

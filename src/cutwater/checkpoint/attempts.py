@@ -13,18 +13,21 @@ class Base:
     ``path`` is absolute: the next driver may run in another folder. ``after``: the highest id of the job when it was
     restored. What was committed up to there, the user chose to repeat; but not what was visible where it went back to:
     ``committed`` is the highest checkpoint of the same incarnation whose output is not repeated. ``claimed``: the job takes
-    its files over, and deletes it when it has enough of its own.
+    its files over, and deletes it when it has enough of its own. ``taken``: the id under which it has, so that the job can be
+    restored from them whatever becomes of ``path``.
     """
 
     path: str
     after: CheckpointId
     committed: CheckpointId | None = None
     claimed: bool = False
+    taken: CheckpointId | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """What an attempt starts from. Written once, after the attempt's number fenced the older ones, before anything runs.
+    """What an attempt starts from. Written after the attempt's number fenced the older ones, before anything runs; and once
+    more, also before that, when the attempt has taken over the files of its base.
 
     ``accepted``: the completed checkpoints of this incarnation that were there; whatever an older attempt publishes
     later is void. ``highest_id``: every id above it belongs to this attempt. ``base`` is handed on until

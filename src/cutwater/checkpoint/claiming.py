@@ -11,7 +11,7 @@ from dataclasses import replace
 from cutwater.checkpoint.attempt_log import AttemptLog
 from cutwater.checkpoint.attempts import AttemptRecord
 from cutwater.checkpoint.checkpoint_folders import CheckpointFolders
-from cutwater.checkpoint.completed import CompletedCheckpoint
+from cutwater.checkpoint.completed import CompletedCheckpoint, encode_metadata
 from cutwater.checkpoint.file_storage import FileStorage
 from cutwater.checkpoint.job_lock import hold_job
 from cutwater.checkpoint.layout import JobLayout
@@ -33,13 +33,16 @@ def take_over(
     place: CheckpointStorage,
     checkpoint: CompletedCheckpoint,
 ) -> CompletedCheckpoint:
-    """The same checkpoint with files of the job's own, written for ``id``, which nobody else uses."""
+    """The same checkpoint with files of the job's own, written for ``id``, which nobody else uses. Its metadata comes behind
+    them; both are leftovers until the record of the attempt names ``id``."""
     own: dict[str, StoredFile] = {}
     for number, file in enumerate(checkpoint.files()):
         name = layout.claimed(id, number)
         _bring(storage, name, place, file)
         own[file.file] = replace(file, file=name, shared=True)
-    return checkpoint.with_files(lambda file: own[file.file])
+    taken = checkpoint.with_files(lambda file: own[file.file])
+    storage.put(layout.claimed_metadata(id), encode_metadata(taken))
+    return taken
 
 
 def _bring(storage: CheckpointStorage, name: str, place: CheckpointStorage, file: StoredFile) -> None:
@@ -69,7 +72,7 @@ def give_up(path: str, storage: CheckpointStorage, layout: JobLayout) -> None:
             attempts = AttemptLog(place, owner)
             folders, record = CheckpointFolders(attempts), attempts.current()
             if record is None or not _may_go_on_from(checkpoint.id, record, folders):
-                shared = SharedFiles(place, owner, folders)
+                shared = SharedFiles(attempts, folders)
                 shared.retire([checkpoint.id])
                 folders.delete([checkpoint.id])
                 shared.delete_unneeded(None)

@@ -16,11 +16,13 @@ class Candidate:
     """A checkpoint that could be restored. ``problem`` says what is damaged; None: every file matched its checksum.
 
     ``path``: where it stands if it is not in the job's own folder; ``id`` then says only how new it is among the others.
+    ``taken``: the id under which the job's own folder has what stood at ``path``.
     """
 
     id: CheckpointId
     problem: str | None = None
     path: str | None = None
+    taken: CheckpointId | None = None
 
     def __str__(self) -> str:
         return f"checkpoint {self.id}" if self.path is None else self.path

@@ -60,7 +60,7 @@ class JobStore:
         self.layout = JobLayout(job)
         self._attempts = AttemptLog(storage, self.layout)
         self._folders = CheckpointFolders(self._attempts)
-        self._shared = SharedFiles(storage, self.layout, self._folders)
+        self._shared = SharedFiles(self._attempts, self._folders)
         self.collected = CollectedRows(self._attempts)
         self.reservations = Reservations(self._attempts)
         self._highest_seen: CheckpointId | None = None
@@ -237,8 +237,11 @@ class JobStore:
         waiting = [Candidate(each.id) for each in survey.completed]
         if commit is not None and commit.path is not None:
             waiting.append(Candidate(commit.checkpoint, path=commit.path))
-        if record is not None and record.base is not None:
-            waiting.append(Candidate(record.base.after, path=record.base.path))
+        base = None if record is None else record.base
+        if base is not None and base.taken is not None:
+            waiting.append(Candidate(base.after, path=base.path, taken=base.taken))
+        if base is not None:
+            waiting.append(Candidate(base.after, path=base.path))
         seen = list(survey.damaged)
         for candidate in sorted(waiting, key=lambda each: each.id, reverse=True):
             try:
@@ -260,6 +263,11 @@ class JobStore:
 
     def open(self, candidate: Candidate) -> tuple[CheckpointStorage, CompletedCheckpoint]:
         """What ``find_restorable`` chose, and the storage that its file names are relative to."""
+        if candidate.taken is not None:
+            try:
+                return self.storage, self._shared.taken_over(candidate.taken)
+            except FileNotFoundError:
+                raise RestoreError(f"what the job took over of it is gone from {self.storage.url}.") from None
         if candidate.path is not None:
             return open_checkpoint(candidate.path)
         return self.storage, read_metadata(self.storage, self.layout.checkpoint_folder(candidate.id))
@@ -268,7 +276,8 @@ class JobStore:
         """``open`` for an attempt that restores it: its sinks commit what it lists, so first that is written down (rule 31).
 
         Of another incarnation it needs no note: nothing is older than a base, and its id says nothing here. If the user claimed
-        it, its files become the job's own.
+        it, its files become the job's own, and only then the base of this attempt and the next ones: a crash anywhere before
+        leaves the base as it was.
         """
         storage, checkpoint = self.open(candidate)
         record = self._attempts.required()
@@ -278,11 +287,14 @@ class JobStore:
             self.commit_began(checkpoint.id)
         if candidate.path is None:
             return Restored(storage, checkpoint, candidate.id)
+        if candidate.taken is not None:
+            return Restored(storage, checkpoint, candidate.taken)
         if base is None or not base.claimed or base.path != candidate.path:
             return Restored(storage, checkpoint, None)
         id = self.reserve_id()
         taken = take_over(self.storage, self.layout, id, storage, checkpoint)
-        self._shared.await_successors(id, taken)
+        self._attempts.has_taken_over(replace(base, taken=id))
+        self._gave_up_claimed = False
         return Restored(self.storage, taken, id)
 
     def abandoned(self) -> tuple[AbandonedIncarnation, ...]:
@@ -306,11 +318,14 @@ class JobStore:
         self._attempts.require_held()
         completed = self._shared.retire(checkpoints)
         self._folders.delete(checkpoints)
-        self._shared.delete_unneeded(oldest_base)
         record = self.record() if completed and not self._gave_up_claimed else None
-        if record is not None and record.base is not None and record.base.claimed:
+        base = None if record is None else record.base
+        if base is not None and base.taken is not None:
+            self._shared.retire_taken_over(base.taken)
+        self._shared.delete_unneeded(oldest_base)
+        if base is not None and base.claimed:
             self._gave_up_claimed = True
-            give_up(record.base.path, self.storage, self.layout)
+            give_up(base.path, self.storage, self.layout)
 
     def delete_leftovers(self) -> tuple[CheckpointId, ...]:
         """Files of checkpoints that older attempts began and never completed. After ``acquire_attempt``."""

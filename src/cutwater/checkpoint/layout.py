@@ -9,6 +9,7 @@
     <job>/chk-12/<vertex>+<index>+a3+<uid>+<state>.arrow
     <job>/shared/12+<vertex>+<index>+a3+<uid>+<state>.arrow         written for checkpoint 12, referenced by later ones too
     <job>/shared/12+claimed+0                       a file of a checkpoint that was restored by its path, taken over
+    <job>/shared/12+metadata.json                   that checkpoint, with the names that its files have here
     <job>/commits/12.json                           output of checkpoint 12 may be visible outside
     <job>/ended/<incarnation>.json                  how the last run of that incarnation ended
     <job>/collected/<incarnation>/<uid>/000000000012-00000.arrow
@@ -141,6 +142,10 @@ class JobLayout:
     def claimed(self, checkpoint: CheckpointId, number: int) -> str:
         """A file of a restored path that the job took over under the id ``checkpoint``."""
         return f"{self.shared_of(checkpoint)}claimed+{number}"
+
+    def claimed_metadata(self, checkpoint: CheckpointId) -> str:
+        """Of the restored path whose files the job took over under the id ``checkpoint``."""
+        return f"{self.shared_of(checkpoint)}{METADATA_FILE}"
 
     def writer_of(self, name: str) -> CheckpointId | None:
         """The checkpoint that a shared file was written for."""

@@ -5,20 +5,21 @@ finds: they are referenced by no metadata.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 
+from cutwater.checkpoint.attempt_log import AttemptLog
 from cutwater.checkpoint.checkpoint_folders import CheckpointFolders
-from cutwater.checkpoint.completed import CompletedCheckpoint
-from cutwater.checkpoint.layout import JobLayout
+from cutwater.checkpoint.completed import CompletedCheckpoint, decode_metadata
 from cutwater.checkpoint.retention import choose_leftover_files, choose_unneeded_files
-from cutwater.checkpoint.storage import CheckpointStorage
 from cutwater.errors import DamagedCheckpoint, RestoreError
 from cutwater.flow.ids import CheckpointId
 
 
 class SharedFiles:
-    def __init__(self, storage: CheckpointStorage, layout: JobLayout, folders: CheckpointFolders) -> None:
-        self._storage = storage
-        self._layout = layout
+    def __init__(self, attempts: AttemptLog, folders: CheckpointFolders) -> None:
+        self._attempts = attempts
+        self._storage = attempts.storage
+        self._layout = attempts.layout
         self._folders = folders
         self._retired: dict[CheckpointId, frozenset[str]] = {}
         """What checkpoints referenced that are deleted: their files wait until no subtask can build on them."""
@@ -39,9 +40,17 @@ class SharedFiles:
                 completed = True
         return completed
 
-    def await_successors(self, id: CheckpointId, taken: CompletedCheckpoint) -> None:
-        """Files that were taken over under ``id``: they stay until no new checkpoint can be the first to reference them."""
-        self._retired[id] = taken.shared_files()
+    def taken_over(self, id: CheckpointId) -> CompletedCheckpoint:
+        """The base whose files were taken over under ``id``. Raises FileNotFoundError if it was retired; DamagedCheckpoint,
+        RestoreError."""
+        name = self._layout.claimed_metadata(id)
+        return decode_metadata(f"{name} in {self._storage.url}", self._storage.read(name))
+
+    def retire_taken_over(self, id: CheckpointId) -> None:
+        """Nobody restores it any more. Its files stay until no new checkpoint can be the first to reference them."""
+        with suppress(FileNotFoundError, DamagedCheckpoint, RestoreError):
+            self._retired[id] = self.taken_over(id).shared_files()
+        self._storage.delete([self._layout.claimed_metadata(id)])
 
     def delete_unneeded(self, oldest_base: CheckpointId | None) -> None:
         """``oldest_base``: the oldest checkpoint that a new one may build on; None: none is."""
@@ -65,8 +74,18 @@ class SharedFiles:
             self._storage.delete(choose_leftover_files(written, kept, highest_id))
 
     def _referenced(self) -> frozenset[str] | None:
-        """By any checkpoint that stands there, whether it counts or not; None if one of them cannot be read."""
+        """By any checkpoint that stands there, whether it counts or not, and by the base if it was taken over; None if one of
+        them cannot be read."""
         names: set[str] = set()
+        record = self._attempts.current()
+        taken = None if record is None or record.base is None else record.base.taken
+        if taken is not None:
+            try:
+                names = {self._layout.claimed_metadata(taken), *self.taken_over(taken).shared_files()}
+            except FileNotFoundError:
+                pass  # retired
+            except (DamagedCheckpoint, RestoreError):
+                return None
         for checkpoint in self._folders.with_metadata():
             try:
                 names |= self._folders.metadata(checkpoint).shared_files()

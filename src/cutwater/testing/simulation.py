@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import cloudpickle  # type: ignore[import-untyped]  # ships no types
 
-from cutwater.checkpoint.damage import FallBack, RestoreLatest
+from cutwater.checkpoint.damage import FallBack, RefuseRestore, RestoreLatest
 from cutwater.checkpoint.events import RequestId
 from cutwater.checkpoint.job_store import JobStore, Restored
 from cutwater.checkpoint.memory_storage import MemoryStorage
@@ -15,7 +15,7 @@ from cutwater.checkpoint.statistics import CheckpointHistory, CheckpointInfo
 from cutwater.checkpoint.table_writer import TableWriter as StoresTables
 from cutwater.config import CheckpointMode
 from cutwater.control.messages import CollectedRows, Hello, PrintedLines, ToDriver, ToSubtask
-from cutwater.errors import CutwaterError
+from cutwater.errors import CutwaterError, JobFailed
 from cutwater.flow.ids import CheckpointId, SubtaskId
 from cutwater.graph.plan import RelayPlace, SubtaskPlace
 from cutwater.job.attempt import AttemptDriver
@@ -145,7 +145,10 @@ class Simulation:
         return deployment
 
     def _begin_restore(self) -> Restored | None:
+        """None: no checkpoint was completed yet. A job that has lost its own fails, as on Spark."""
         found = self.store.find_restorable(all_sinks_idempotent=False, on_damaged="fail")
+        if isinstance(found, RefuseRestore):
+            raise JobFailed(found.report)
         return self.store.begin_restore(found.to) if isinstance(found, RestoreLatest | FallBack) else None
 
     def _deploy(self, subtask: SubtaskId, level: int, partition: int) -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from cutwater.checkpoint.damage import RestoreLatest
 from cutwater.checkpoint.file_storage import FileStorage
-from cutwater.checkpoint.job_store import JobStore
+from cutwater.checkpoint.job_store import JobStore, Restored
 from cutwater.checkpoint.publication import Published
-from cutwater.checkpoint.start import StartFresh
+from cutwater.checkpoint.start import Resume, StartFresh
 from cutwater.checkpoint.verification import verify
 from cutwater.errors import StorageInUse, TakenOver
 from tests.unit.checkpoint.checkpoints import publish_next
@@ -174,6 +174,81 @@ def test_a_kill_while_starting_fresh_gives_the_old_incarnation_or_the_new_one_wh
         shutil.rmtree(root)
         shutil.copytree(tmp_path / "before", root)
     assert seen == {True, False}
+
+
+def claiming(root: Path, base: Path) -> JobStore:
+    """A new job, told to claim a checkpoint of another one; it has restored nothing yet."""
+    other = JobStore(FileStorage(str(base)), "other")
+    other.acquire_attempt()
+    id, _ = publish_next(other)
+    store = open_store(root)
+    path = f"{base}/other/chk-{id}"
+    store.acquire_attempt(Resume(id, path, new_incarnation=True, claim=True))
+    return store
+
+
+def restore(store: JobStore) -> Restored:
+    found = store.find_restorable(all_sinks_idempotent=False, on_damaged="fail")
+    assert isinstance(found, RestoreLatest)
+    restored = store.begin_restore(found.to)
+    verify(restored.storage, restored.checkpoint)
+    return restored
+
+
+def go_on(root: Path) -> JobStore:
+    """The next attempt, by another driver."""
+    store = open_store(root)
+    store.acquire_attempt()
+    store.delete_leftovers()
+    return store
+
+
+def test_a_kill_while_claiming_leaves_the_base_where_it_was_or_whole_in_the_jobs_own_folder(
+    root: Path, tmp_path: Path
+) -> None:
+    base = tmp_path / "base"
+    store = claiming(root, base)
+    shutil.copytree(root, tmp_path / "before")
+    seen = set()
+    for said in crash_everywhere(lambda say: say(restore(store).resumed)):
+        after = go_on(root)
+        record = after.record()
+        assert record is not None and record.base is not None
+        taken = record.base.taken
+        shared = {str(name) for name in after.storage.list("job/shared/")}
+        assert shared == (set() if taken is None else {"job/shared/1+claimed+0", "job/shared/1+metadata.json"})
+        assert taken == 1 or said == []
+        if taken is None:
+            restore(after)
+        base.rename(tmp_path / "gone")
+        restore(go_on(root))
+        (tmp_path / "gone").rename(base)
+        seen.add(taken)
+        shutil.rmtree(root)
+        shutil.copytree(tmp_path / "before", root)
+    assert seen == {None, 1}
+
+
+def test_a_kill_while_what_was_claimed_is_given_up_leaves_the_jobs_own_and_in_time_no_more(
+    root: Path, tmp_path: Path
+) -> None:
+    base = tmp_path / "base"
+    store = claiming(root, base)
+    restore(store)
+    first, _ = publish_next(store)
+    latest, _ = publish_next(store)
+    shutil.copytree(root, tmp_path / "before")
+    for _ in crash_everywhere(lambda say: store.delete_checkpoints([first])):
+        after = go_on(root)
+        assert restore(after).resumed == latest
+        kept = [each.id for each in after.completed()]
+        after.delete_checkpoints(kept[:-1])
+        newest, _ = publish_next(after)
+        after.delete_checkpoints([latest])
+        assert not list(after.storage.list("job/shared/"))
+        assert restore(go_on(root)).resumed == newest
+        shutil.rmtree(root)
+        shutil.copytree(tmp_path / "before", root)
 
 
 def test_racing_drivers_get_distinct_attempts(root: Path) -> None:

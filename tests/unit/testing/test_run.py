@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import cutwater as cw
+from cutwater.checkpoint import job_store
 from cutwater.testing import ADVANCE, CHECKPOINT, FAIL, TRIGGER, run, script
 
 DOCS = Path(__file__).parents[3] / "docs" / "testing.md"
@@ -60,6 +61,17 @@ def test_rows_may_be_tuples_dicts_or_bare_values() -> None:
 def test_what_came_behind_the_last_checkpoint_is_read_again_after_a_failure() -> None:
     words = script(["a", "a"], CHECKPOINT, "a", FAIL, "a", FAIL)
     assert told(run(numbered, inputs={"words": words})["out"]) == [("a", 1), ("a", 2), ("a", 3), ("a", 4)]
+
+
+def test_a_failure_behind_a_checkpoint_that_cannot_be_restored_fails_the_job_as_on_spark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def damaged(*_: object) -> None:
+        raise cw.DamagedCheckpoint("a file is missing")
+
+    monkeypatch.setattr(job_store, "verify", damaged)
+    with pytest.raises(cw.JobFailed, match="No intact checkpoint to restore:\n  checkpoint 1: a file is missing"):
+        run(numbered, inputs={"words": script("a", CHECKPOINT, "a", FAIL, "a")})
 
 
 def test_a_failure_before_any_checkpoint_starts_over() -> None:
