@@ -248,7 +248,7 @@ def test_files_that_a_state_was_restored_from_do_not_stay_on_the_disk(
     store = JobStore(MemoryStorage(1 << 30), "job")
     chance = random.Random(11)
     first = Life(store, INCREMENTAL_ROCKSDB, 2, chance)
-    first.live(4)
+    first.live(1)
     first.driver.end("the process dies")
     first.close()
     second = Life(store, cw.Memory(), 3, chance)
