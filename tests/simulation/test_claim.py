@@ -103,12 +103,17 @@ def test_a_crash_before_the_first_checkpoint_goes_on_with_what_was_claimed_and_l
     assert set(links) == claimed(first)
 
 
-@pytest.mark.parametrize("linked", [True, False])
-def test_a_claimed_checkpoint_that_is_gone_before_the_first_of_the_jobs_own_is_restored_all_the_same(
-    tmp_path: Path, linked: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not linked:
+@pytest.fixture(params=[True, False], ids=["linked", "copied"])
+def linked_or_copied(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How files that are claimed get their second names."""
+    if not request.param:
         monkeypatch.setattr(FileStorage, "link", lambda self, existing, name: False)
+
+
+@pytest.mark.usefixtures("linked_or_copied")
+def test_a_claimed_checkpoint_that_is_gone_before_the_first_of_the_jobs_own_is_restored_all_the_same(
+    tmp_path: Path,
+) -> None:
     one, path = began_with(tmp_path)
     two = restored(tmp_path, "two", path, claim=True, retain=2)
     one.simulation.start_attempt()
@@ -136,12 +141,8 @@ def test_what_was_claimed_and_is_damaged_is_claimed_again(tmp_path: Path) -> Non
     assert not list(two.store.storage.list("two/shared/1+"))
 
 
-@pytest.mark.parametrize("linked", [True, False])
-def test_two_jobs_that_claim_the_same_checkpoint_and_its_owner_take_nothing_from_each_other(
-    tmp_path: Path, linked: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not linked:
-        monkeypatch.setattr(FileStorage, "link", lambda self, existing, name: False)
+@pytest.mark.usefixtures("linked_or_copied")
+def test_two_jobs_that_claim_the_same_checkpoint_and_its_owner_take_nothing_from_each_other(tmp_path: Path) -> None:
     one, path = began_with(tmp_path)
     two, three = (restored(tmp_path, name, path, claim=True) for name in ("two", "three"))
     take_next(two)
