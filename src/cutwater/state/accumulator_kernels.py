@@ -37,7 +37,8 @@ STAMP_BITS = (1 << EPOCH_SHIFT) - 1
 UNDO_AT, UNDO_END, UNDO_RESUME, UNDO_FIELDS = range(4)
 SAVED, ADD_BLOCK = range(2)
 ENTRY_HEAD_BYTES = 16
-"""The entry before it in its chunk, and the row's place in the chunk; the row's words follow."""
+"""The entry before it in its chunk, or 0; the row's place in the chunk, and in the upper half the epoch. The row's words follow."""
+PLACE_BITS = (1 << EPOCH_SHIFT) - 1
 
 Words = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
@@ -185,7 +186,7 @@ def save(
             return ADD_BLOCK
         head = chunk + CHUNK_ROWS * stride
         store_int(entry, load_int(head))
-        store_int(entry + 8, at)
+        store_int(entry + 8, epoch << EPOCH_SHIFT | at)
         for w in range(width):
             store_word(entry + ENTRY_HEAD_BYTES + w * 8, load_word(base + w * 8))
         # Who finds the entry finds it whole.
@@ -198,28 +199,26 @@ def save(
     return SAVED
 
 
-@kernel("void(ro(int64), int64, rw(int64))")
-def heads(chunks: Words, width: int, out: Words) -> None:
+@kernel("void(ro(int64), int64, int64)")
+def clear_heads(chunks: Words, width: int, before: int) -> None:
+    """Of chunks whose newest entry is of an epoch ``before`` that."""
     for c in range(len(chunks)):
-        out[c] = load_int(chunks[c] + CHUNK_ROWS * width * 8)
-
-
-@kernel("void(ro(int64), int64)")
-def clear_heads(chunks: Words, width: int) -> None:
-    for c in range(len(chunks)):
-        store_int(chunks[c] + CHUNK_ROWS * width * 8, 0)
+        head = chunks[c] + CHUNK_ROWS * width * 8
+        entry = load_int(head)
+        if entry != 0 and load_int(entry + 8) >> EPOCH_SHIFT < before:
+            store_int(head, 0)
 
 
 @kernel("void(ro(int64), int64, ro(int64), ro(int32), rw(int64), rw(uint64))")
 def undo(chunks: Words, width: int, until: Words, places: Rows, out: Words, seen: npt.NDArray[np.uint64]) -> None:
-    """Put back into what was read of ``chunks`` what the log has of their rows since its newest entries were ``until``.
-    ``places``: where each row stands in what was read, -1 where it does not."""
+    """Put back into what was read of ``chunks`` what the log has of their rows since its newest entries were ``until``, which may
+    have been cleared by now. ``places``: where each row stands in what was read, -1 where it does not."""
     n = len(seen)
     fence()
     for c in range(len(chunks)):
         entry = load_int(chunks[c] + CHUNK_ROWS * width * 8)
-        while entry != until[c]:
-            row = (c << CHUNK_BITS) + load_int(entry + 8)
+        while entry != 0 and entry != until[c]:
+            row = (c << CHUNK_BITS) + (load_int(entry + 8) & PLACE_BITS)
             # From the newest to the oldest: what a row was like first stays.
             if row < len(places) and places[row] >= 0:
                 place = np.int64(places[row])
@@ -236,8 +235,8 @@ def undo_stamps(chunks: Words, width: int, until: Words, out: Words) -> None:
     fence()
     for c in range(len(chunks)):
         entry = load_int(chunks[c] + CHUNK_ROWS * width * 8)
-        while entry != until[c]:
-            row = (c << CHUNK_BITS) + load_int(entry + 8)
+        while entry != 0 and entry != until[c]:
+            row = (c << CHUNK_BITS) + (load_int(entry + 8) & PLACE_BITS)
             if row < len(out):
                 out[row] = load_int(entry + ENTRY_HEAD_BYTES + 8) & STAMP_BITS
             entry = load_int(entry)

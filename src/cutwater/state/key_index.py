@@ -232,7 +232,8 @@ class KeyIndex:
 
 
 def _frozen(column: AddressedChunks) -> FrozenColumn:
-    return FrozenColumn(tuple(column.arrays), column.addresses.copy())
+    # No chunk of it is ever replaced: later addresses come behind, or all of them go to a larger array.
+    return FrozenColumn(tuple(column.arrays), column.addresses)
 
 
 def same_key_twice() -> RestoreError:

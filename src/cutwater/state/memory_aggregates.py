@@ -136,14 +136,14 @@ class MemoryAggregateTable:
 
     def _save(self, rows: Rows) -> None:
         """What snapshots that are being read need of ``rows``."""
-        latest = self._snapshots.latest
-        if latest == 0:
-            self._undo.rest(self._words.addresses[: self.chunks])
+        being_read, epoch = self._snapshots.being_read, self._snapshots.epoch
+        self._undo.follow_snapshots(being_read, epoch, self._words.addresses[: self.chunks])
+        if not being_read:
             return
+        latest = being_read[-1]
         shared = np.empty(COPIED_CHUNKS, np.int64)
-        for chunk in shared[: ak.claim(rows, self._written, latest, self._snapshots.epoch, shared)].tolist():
+        for chunk in shared[: ak.claim(rows, self._written, latest, epoch, shared)].tolist():
             self._words.replace(chunk)
-        epoch = self._snapshots.epoch
         self._undo.save(rows, self._words.addresses, self._written, latest, epoch, self._frozen_rows)
 
     def read(self, rows: Rows) -> list[Array]:

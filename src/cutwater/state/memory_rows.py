@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from cutwater.flow.arrow import Array
 from cutwater.state.frozen import FrozenTable
+from cutwater.state.joined_layers import JoiningLayers, run_to_join
 from cutwater.state.parted_dict import Layer, parted_if_large, taken_out
 from cutwater.state.restored_rows import HeldRows, RestoredRows, RowNumber
 from cutwater.state.row_layers import GONE, MISSING, LayeredRows, RowForm, newest_items
@@ -23,7 +24,7 @@ RESTORED_ROWS = 8192
 
 class MemoryRowTable(LayeredRows):
     """Implements ``RowTable``, ``ReadsAhead`` and ``RestoresColumns``. A freeze starts a new top layer; once no snapshot is read,
-    layers are merged step by step.
+    layers are merged step by step. While one is, and they are many, those above the lowest are joined by being copied.
 
     The lowest layer may hold numbers of restored rows in place of values. Where one becomes a value, the layer has no more entries
     than before, so that a snapshot may be read meanwhile.
@@ -34,6 +35,7 @@ class MemoryRowTable(LayeredRows):
         self._snapshots = Snapshots()
         self._restored: RestoredRows | None = None
         """As long as some of them are held. Until then the lowest layer stays below the top."""
+        self._joining: JoiningLayers | None = None
 
     def get(self, key: Any) -> Any:
         value = self._top.get(key, MISSING)
@@ -110,11 +112,26 @@ class MemoryRowTable(LayeredRows):
     def tend(self) -> None:
         """Merge layers into the base, oldest first: a part of one that is large, or several that are small."""
         self._top = parted_if_large(self._top)
-        if not self._below or self._snapshots.latest:
+        if self._snapshots.latest:
+            self._join_step(below=1)
+            return
+        self._joining = None
+        if not self._below:
             return
         left = MERGE_STEP - self._let_go()
         while left > 0 and len(self._below) > (self._restored is not None):
             left -= self._merge_step()
+
+    def _join_step(self, *, below: int) -> None:
+        """A bounded part of it. So many of the lowest layers stay as they are."""
+        if self._joining is None:
+            run = run_to_join([len(layer) for layer in self._below[:-below]])
+            if run is None:
+                return
+            self._joining = JoiningLayers(self._below[run])
+        if self._joining.step(LONGEST_STEP):
+            self._below = self._joining.replaced_in(self._below)
+            self._joining = None
 
     def _let_go(self) -> int:
         """Of what was restored, a bounded part that nobody can ask for any more. How many rows were gone through."""

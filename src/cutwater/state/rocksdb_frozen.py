@@ -116,6 +116,7 @@ class FrozenFiles:
     """Implements ``FrozenTable`` and ``StoresItself``: ``rows`` can be written as such, or left where they are."""
 
     rows: FrozenTable
+    layout: Layout
     cut: StoreCut
     family: Family
     key_groups: KeyGroupRange
@@ -139,7 +140,8 @@ class FrozenFiles:
     def store(self, place: FilePlace) -> StoredTable:
         files = self.cut.files(place)
         first, last = (0, -1) if self.family.is_empty else (self.key_groups.first, self.key_groups.last)
-        return StoredTable(self.name, files, self.family.about, first, last, Form.ROCKSDB, self.details)
+        details = {"layout": self.layout.to_json(), **self.details}
+        return StoredTable(self.name, files, self.family.about, first, last, Form.ROCKSDB, details)
 
     def release(self) -> None:
         self.rows.release()

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cutwater.flow.arrow import Array
+from cutwater.state import cut_kernels as ck
 from cutwater.state.index_kernels import CHUNK_ROWS
 from cutwater.state.memory_aggregates import FrozenAggregates, MemoryAggregateTable
 from cutwater.state.rocksdb_family import Entry
@@ -44,8 +45,7 @@ class Space:
     @property
     def unstored(self) -> int:
         """How many keys are here that RocksDB does not have."""
-        count = len(self)
-        return int(np.count_nonzero(~(self.is_stored[:count] | self.is_gone[:count])))
+        return ck.unstored(self.is_stored, self.is_gone, len(self))
 
     def locate(self, keys: pa.RecordBatch, tick: int) -> Touched:
         touched = self.table.locate(keys)
@@ -77,26 +77,16 @@ class Space:
 
     def hand_over(self) -> int:
         """To a cut that was just frozen: all rows that changed. How many of their keys are new to RocksDB."""
-        self.is_pending |= self.is_changed
-        self.is_pending &= ~self.is_gone
-        self.is_changed[:] = False
-        added = int(np.count_nonzero(self.is_pending & ~self.is_stored))
-        self.is_stored |= self.is_pending
-        return added
+        return ck.hand_over(self.is_changed, self.is_pending, self.is_stored, self.is_gone)
 
     def take_back(self, *, is_written: bool) -> None:
         """The last cut is over, whether what was handed over to it is in RocksDB or not."""
-        if not is_written:
-            self.is_changed |= self.is_pending
-        self.is_pending[:] = False
+        ck.take_back(self.is_changed, self.is_pending, is_written)
 
     def freeze(self) -> "FrozenSpace":
-        count = len(self)
-        return FrozenSpace(
-            self.table.freeze(),
-            (self.is_changed[:count] | self.is_pending[:count]) & ~self.is_gone[:count],
-            self.is_stored[:count].copy(),
-        )
+        unwritten, known = np.empty(len(self), np.bool_), np.empty(len(self), np.bool_)
+        ck.freeze(self.is_changed, self.is_pending, self.is_stored, self.is_gone, unwritten, known)
+        return FrozenSpace(self.table.freeze(), unwritten, known)
 
 
 def _doubled(flags: Flags) -> Flags:

@@ -146,8 +146,8 @@ class RocksDBStore(TableStore[Table]):
         for table in self._tables.values():
             cut.join()
             rows = table.freeze_into(cut)
-            details = {"layout": table.layout.to_json(), **cut.details(), **table.details()}
-            frozen.append(FrozenFiles(rows, cut, self._families[table.name], self._key_groups, details))
+            details = {**cut.details(), **table.details()}
+            frozen.append(FrozenFiles(rows, table.layout, cut, self._families[table.name], self._key_groups, details))
         return frozen
 
     def resume(self, checkpoint: CheckpointId, state: StoredState) -> Collection[str]:

@@ -76,7 +76,11 @@ class TrackedRowTable(MemoryRowTable):
     def tend(self) -> None:
         self._top = parted_if_large(self._top)
         if self._snapshots.latest:
+            self._join_step(below=1 if self._merging is None else 2)
+            # Not emptied: a snapshot may see them, and has them for itself then.
+            self._unneeded = [layer for layer in self._unneeded if any(layer is each for each in self._below)]
             return
+        self._joining = None
         left = MERGE_STEP - self._let_go()
         while left > 0 and len(self._below) > 1:
             left -= self._merge()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutwater.flow.hashing import hash_arrays, key_groups
-from cutwater.state import memory_rows, parted_dict, restored_rows, tracked_rows
+from cutwater.state import joined_layers, memory_rows, parted_dict, restored_rows, tracked_rows
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.memory_rows import MERGE_STEP, MemoryRowTable
 from cutwater.state.parted_dict import PartedDict
@@ -50,8 +50,14 @@ def test_frozen_content_is_that_of_the_cut_whatever_is_written_later(
     _live(kind, script, looks=looks)
 
 
+overlapping = st.lists(
+    st.one_of(steps, st.just([("freeze", None, None), ("tend", None, None), ("release", None, None)])), max_size=12
+).map(lambda parts: [("freeze", None, None), *(step for part in parts for step in part)])
+"""Often there is always a snapshot that is read."""
+
+
 @pytest.mark.parametrize("kind", TABLES)
-@given(steps, st.booleans(), st.integers(0, 4), st.integers(1, 3))
+@given(st.one_of(steps, overlapping), st.booleans(), st.integers(0, 4), st.integers(1, 3))
 def test_frozen_content_is_that_of_the_cut_while_layers_are_parted_and_merged_in_steps(
     kind: type[MemoryRowTable], script: list[tuple[str, Any, Any]], looks: bool, most: int, step: int
 ) -> None:
@@ -60,8 +66,10 @@ def test_frozen_content_is_that_of_the_cut_while_layers_are_parted_and_merged_in
         patch.setattr(restored_rows, "ROWS_LET_GO", step)
         patch.setattr(restored_rows, "FROZEN_BATCH_ROWS", step)
         patch.setattr(parted_dict, "MOST_IN_ONE", most)
+        patch.setattr(joined_layers, "MOST_LAYERS", 1)
         for module in (memory_rows, tracked_rows):
             patch.setattr(module, "MERGE_STEP", step)
+            patch.setattr(module, "LONGEST_STEP", 2 * step)
         _live(kind, script, looks=looks)
 
 
@@ -192,6 +200,56 @@ def test_no_dict_has_many_of_the_keys_of_a_large_table(
     restored.restore(stored)
     assert max(map(len, dicts(restored))) <= most
     assert dict(restored.items()) == dict.fromkeys(range(0, 1024 * keys, 1024), 0)
+
+
+@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize("changed", [10, 1000], ids=["the_same_keys", "others_each_time"])
+def test_there_are_few_layers_though_there_is_always_a_snapshot_that_is_read(
+    kind: type[MemoryRowTable], changed: int
+) -> None:
+    table = kind(RowForm.of("uid", "seen", KEYS, pa.int64(), 128))
+    model = {f"{i}": 0 for i in range(5000)}
+    for key in model:
+        table.put(key, 0)
+    frozen = [(table.freeze(), dict(model))]
+    for turn in range(1, 301):
+        some = [f"{i * turn % changed}" for i in range(10)]
+        for key in some:
+            table.put(key, turn)
+        model.update(dict.fromkeys(some, turn))
+        table.tend()
+        frozen.append((table.freeze(), dict(model)))
+        if isinstance(table, TrackedRowTable):
+            table.forget(table.mark() - 1)
+            assert len(table._unneeded) <= 20
+        old, then = frozen.pop(0)
+        if turn % 50 == 0:
+            assert content(old) == then
+        old.release()
+        assert len(table._below) <= 20
+    assert dict(table.items()) == model
+    frozen.pop()[0].release()
+    for _ in range(3):
+        table.tend()
+    assert len(table._below) <= 1
+    assert dict(table.items()) == model
+
+
+@pytest.mark.parametrize(
+    ("sizes", "joined"),
+    [
+        ([7] * 8, None),
+        ([7] * 9, slice(0, 9)),
+        ([1, 100, 100, 100, 100, 100, 100, 100, 100], slice(1, 9)),
+        ([10, 15, 60, 1, 1, 1, 1, 1, 1], slice(0, 2)),
+        ([4**i for i in range(12)], None),
+        ([10, 10, 10, 10, 10, 10, 10, 10, 1000], slice(0, 8)),
+    ],
+)
+def test_neighbours_of_about_one_size_are_joined_and_only_if_there_are_many(
+    sizes: list[int], joined: slice | None
+) -> None:
+    assert joined_layers.run_to_join(sizes) == joined
 
 
 def test_a_freeze_without_changes_adds_no_layer() -> None:
