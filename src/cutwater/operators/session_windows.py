@@ -6,7 +6,7 @@ Windows merge when a record comes between them, so they belong to keys and not t
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from heapq import heappop, heappush
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import pyarrow as pa
 from cutwater.flow.event_time import EventTime, Times
 from cutwater.flow.watermarks import MAX_WATERMARK, MIN_WATERMARK, Milliseconds
 from cutwater.operators.early_results import ChangedValues, EarlyResults
+from cutwater.operators.key_sessions import HeldSessions, KeySessions
 from cutwater.operators.keyed_state import KeyedStateOperator, bare_keys_of, key_schema, rows_of_keys
 from cutwater.operators.operator import Collector, Json, OperatorContext
 from cutwater.operators.restored_timers import RestoredEntries, RestoredKeys
@@ -104,6 +105,7 @@ class SessionWindows(KeyedStateOperator):
             self._early.note(_ALL, of_ends, ctx.now())
 
         self._table: RowTable = table_seen(self.store, TABLE, self._key_schema, pa.list_(session), see)
+        self._held = HeldSessions(self._table)
         self._restored = self._agenda_of(restored)
         self._numbers = len(self._restored)
         self.content.open(ctx)
@@ -143,14 +145,22 @@ class SessionWindows(KeyedStateOperator):
         reached = self._reached_of(firsts)
         keys = bare_keys_of(firsts, self._keys)
         self.store.expect(keys)
-        for number, key in enumerate(keys):
-            told = self._add(key, starts[number], ends[number], contents[number], reached[number])
-            if told is None:
-                late.append(number)
-            elif told.end - 1 <= self._reached:
-                again.append(Told(key, told))
-            elif self._every is not None:
-                self._early.note(_ALL, [key], self._now())
+        # The fragments of a key are side by side: its sessions are read and written once for all of them.
+        for key, numbers in groupby(range(len(keys)), keys.__getitem__):
+            sessions = KeySessions(self._table.get(key))
+            is_changed = False
+            for number in numbers:
+                told = self._add(key, sessions, starts[number], ends[number], contents[number], reached[number])
+                if told is None:
+                    late.append(number)
+                    continue
+                is_changed = True
+                if told.end - 1 <= self._reached:
+                    again.append(Told(key, told))
+                elif self._every is not None:
+                    self._early.note(_ALL, [key], self._now())
+            if is_changed:
+                self._table.put(key, sessions.stored())
         if late:
             out.emit_side(LATE, ordered.filter(pa.array(np.isin(fragments, late))))
         self._tell(again, out)
@@ -178,26 +188,23 @@ class SessionWindows(KeyedStateOperator):
         return order, np.cumsum(begins) - 1
 
     def _add(
-        self, key: Any, start: Milliseconds, end: Milliseconds, fragment: Any, reached: Milliseconds
+        self,
+        key: Any,
+        sessions: KeySessions,
+        start: Milliseconds,
+        end: Milliseconds,
+        fragment: Any,
+        reached: Milliseconds,
     ) -> KeyWindow | None:
         """The session that the fragment is part of then; None if it is over and done with, as time has ``reached`` for the key."""
-        earlier: list[KeyWindow] = []
-        touched: list[KeyWindow] = []
-        later: list[KeyWindow] = []
-        for raw in self._table.get(key) or ():
-            old = KeyWindow(*raw)
-            if old.start <= end and start <= old.end:
-                touched.append(old)
-            else:
-                (later if touched else earlier).append(old)
+        touched = sessions.touched_by(start, end)
         start = min([start, *(old.start for old in touched)])
         end = max([end, *(old.end for old in touched)])
         if end - 1 + self._lateness <= reached:
             return None
         content = reduce(self.content.merged, [old.content for old in touched]) if touched else None
         new = KeyWindow(start, end, self.content.added(content, fragment))
-        # In the place of the one that was begun first: what is merged is merged in the order in which it was begun.
-        self._table.put(key, [*earlier, new, *later])
+        sessions.put(new)
         # The agenda has an entry for a session that was not told yet, and looks then how long it has become: one for each time
         # that it becomes longer would be very many.
         if all(old.end - 1 <= self._reached and old.end != end for old in touched):
@@ -250,6 +257,7 @@ class SessionWindows(KeyedStateOperator):
         self._due_until = time
         for step in self._steps.of(self._due(time), SESSIONS_A_STEP):
             self._tell(chain.from_iterable(step), out)
+            self._held.put_back()
             self.store.tend()
             done = self._taken
             tied = (first := self._next_entry()) is not None and first[0] == done
@@ -265,8 +273,8 @@ class SessionWindows(KeyedStateOperator):
 
     def _due(self, time: Milliseconds) -> Iterator[list[Told]]:
         """Of each point of the agenda that becomes due, what is to be told. What is done with is dropped before: a cut may come
-        when it was told."""
-        ahead = KeysAhead(self.store, self._agenda, time)
+        when it was told, and that was put back."""
+        ahead = KeysAhead(self.store, self._agenda, time, self._held)
         # Keys whose sessions end when the one that was taken last did: of sessions that became one, each has an entry.
         told: set[Any] = set()
         while (first := self._next_entry()) is not None and first[0] <= time:
@@ -275,28 +283,23 @@ class SessionWindows(KeyedStateOperator):
             self._taken, what, _, key = heappop(self._agenda)
             if self._taken != before:
                 told.clear()
-            sessions = [KeyWindow(*each) for each in self._table.get(key) or ()]
             if what == FORGET:
-                self._drop(key, sessions, self._taken - self._lateness)
+                self._held.drop(key, self._taken - self._lateness)
                 yield []
                 continue
-            ending = [] if key in told else [each for each in sessions if each.end - 1 == self._taken]
-            for longer in sessions:
-                if longer.start <= self._taken < longer.end - 1:
-                    heappush(self._agenda, self._entry(longer.end, key))
-            if ending and self._lateness:
-                self._numbers += 1
-                heappush(self._agenda, (self._taken + self._lateness, FORGET, self._numbers, key))
-            elif ending:
-                self._drop(key, sessions, self._taken)
+            found = self._held.of(key).at(self._taken)
+            ending = []
+            if found is not None and found.end - 1 > self._taken:
+                heappush(self._agenda, self._entry(found.end, key))
+            elif found is not None and key not in told:
+                ending.append(Told(key, found))
+                if self._lateness:
+                    self._numbers += 1
+                    heappush(self._agenda, (self._taken + self._lateness, FORGET, self._numbers, key))
+                else:
+                    self._held.drop(key, self._taken)
             told.add(key)
-            yield [Told(key, each) for each in ending]
-
-    def _drop(self, key: Any, sessions: Sequence[KeyWindow], last: Milliseconds) -> None:
-        """Those whose last moment that was, if any."""
-        left = [each for each in sessions if each.end - 1 != last]
-        if len(left) < len(sessions):
-            self._table.put(key, left) if left else self._table.delete(key)
+            yield ending
 
     def _tell(self, told: Iterable[Told], out: Collector, *, early: bool = False) -> None:
         tell(self.content, told, self._schema, out, early if self._every is not None else None)

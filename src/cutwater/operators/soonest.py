@@ -1,6 +1,6 @@
 """What a heap would give next, while all of it stays where it is: state is read for it at once."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
@@ -12,19 +12,26 @@ KEYS_AHEAD = 128
 
 
 class KeysAhead:
-    """Lets the state of the keys that ``heap`` gives next, up to ``until``, be read at once."""
+    """Lets the state of the keys that ``heap`` gives next, up to ``until``, be read at once. That of those ``held`` was read."""
 
-    def __init__(self, store: KeyedStateStore, heap: Sequence[tuple[Any, ...]], until: Milliseconds) -> None:
+    def __init__(
+        self,
+        store: KeyedStateStore,
+        heap: Sequence[tuple[Any, ...]],
+        until: Milliseconds,
+        held: Container[Any] = (),
+    ) -> None:
         self._store = store
         self._heap = heap
         self._until = until
+        self._held = held
         self._read = 0
         """For how many of the next ones that was done."""
 
     def before_next(self) -> None:
         """Each time before one is taken from the heap."""
         if not self._read:
-            self._store.expect(soonest_keys(self._heap, self._until))
+            self._store.expect([key for key in soonest_keys(self._heap, self._until) if key not in self._held])
             self._read = KEYS_AHEAD
         self._read -= 1
 
