@@ -11,7 +11,7 @@ from cutwater.operators.operator import Operator
 from cutwater.operators.process import BROADCAST, FunctionInput, ProcessOperator
 from cutwater.pipeline import Upstream
 from cutwater.schema import SchemaLike
-from cutwater.stream import Stream, add_operator
+from cutwater.stream import Stream, add_operator, time_kept
 
 
 class ConnectedStreams:
@@ -52,10 +52,8 @@ class ConnectedStreams:
             refuse_keyed_state("process", instance)
             operator = ProcessOperator(instance, schema, own)
         inputs = tuple(up for port, side in enumerate(sides) for up in _into(side, port))
-        stream = add_operator(self._left._env, "process", operator, inputs, [side.schema for side in sides])
-        for side in sides:
-            if stream._time is None and side._time is not None and side._time.is_kept(side.schema, stream.schema):
-                stream._time = side._time
+        stream = add_operator(self._left._env, "process", operator, inputs, sides)
+        stream._time = time_kept(sides, stream.schema)
         return stream
 
 

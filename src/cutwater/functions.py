@@ -1,12 +1,15 @@
 """Base classes of functions with a life of their own: opened, called for each row, closed."""
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import index
+from types import FunctionType
 from typing import Any, Final, SupportsIndex
 
 import pyarrow as pa
 
+from cutwater.arguments import takes_no_others
 from cutwater.errors import ConfigError
 from cutwater.flow.watermarks import MAX_WATERMARK, MIN_WATERMARK, Milliseconds
 from cutwater.rows import Row
@@ -24,6 +27,7 @@ def _checked_name(what: str, name: object) -> str:
     return name
 
 
+@takes_no_others
 class SideOutput:
     """A second output of a function, declared on its class: ``late = cw.SideOutput("late", "user string")``.
 
@@ -271,6 +275,20 @@ class BroadcastProcess(KeyedFunction):
 def checked_callable(method: str, fn: Any) -> Any:
     if not callable(fn):
         raise ConfigError(f"{method}: {fn!r} is not a function.")
+    return fn
+
+
+def checked_function(method: str, fn: Any, *parameters: str) -> Any:
+    """The same for one that is called with ``parameters``, as far as it can be told: of what is written with def or lambda."""
+    checked_callable(method, fn)
+    if isinstance(fn, FunctionType):
+        signature = inspect.signature(fn, follow_wrapped=False)  # what is called is the wrapper
+        try:
+            signature.bind(*parameters)
+        except TypeError:
+            raise ConfigError(
+                f"{method}: {fn.__name__}{signature} is called as fn({', '.join(parameters)}); give it these parameters."
+            ) from None
     return fn
 
 

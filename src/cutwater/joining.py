@@ -29,7 +29,7 @@ def joined(left: "KeyedStream", right: "KeyedStream", operator: EquiJoin) -> Str
         for port, side in enumerate((left, right))
         for up in side._inputs
     )
-    stream = add_operator(left._env, "join", operator, inputs, [left.schema, right.schema])
+    stream = add_operator(left._env, "join", operator, inputs, [left, right])
     if left._time is not None and right._time is not None and left._time.shift == right._time.shift:
         columns = (*left._time.columns, *map(operator.right_name, right._time.columns))
         stream._time = EventTime(columns, left._time.shift)

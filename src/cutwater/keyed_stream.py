@@ -11,7 +11,7 @@ from cutwater.aggregates import AggregateKind, AggregateSpec, Aggregation, in_co
 from cutwater.duration import Duration, whole_milliseconds
 from cutwater.errors import ConfigError
 from cutwater.flow.event_time import EventTime
-from cutwater.functions import KeyedProcess, checked_callable, checked_instance
+from cutwater.functions import KeyedProcess, checked_function, checked_instance
 from cutwater.graph.logical import Exchange, NodeKind
 from cutwater.joining import both_times, joined
 from cutwater.operators.aggregate import Aggregate
@@ -23,7 +23,7 @@ from cutwater.operators.operator import Operator
 from cutwater.operators.process import FunctionInput
 from cutwater.pipeline import Draft, Upstream
 from cutwater.schema import SchemaLike
-from cutwater.stream import Stream, add_operator
+from cutwater.stream import Stream, add_operator, time_kept
 from cutwater.windowed_stream import WindowedStream
 from cutwater.windows import Sessions, Windows
 
@@ -144,7 +144,7 @@ class KeyedStream:
 
     def reduce(self, fn: Callable[[Any, Any], Any]) -> Stream:
         """``fn(reduced, row)`` gives the new reduced row of the key; emitted for every record."""
-        return self._keyed("reduce", KeyedReduce(checked_callable("reduce", fn), self._columns))
+        return self._keyed("reduce", KeyedReduce(checked_function("reduce", fn, "reduced", "row"), self._columns))
 
     def process(self, fn: KeyedProcess, schema: SchemaLike) -> Stream:
         """An own function with state by key."""
@@ -160,9 +160,8 @@ class KeyedStream:
 
     def _keyed(self, name: str, operator: Operator) -> Stream:
         inputs = tuple(Upstream(up.draft, up.tag, Exchange.KEY_GROUP, self._columns) for up in self._inputs)
-        stream = add_operator(self._env, name, operator, inputs, [self.schema])
-        if self._time is not None and self._time.is_kept(self.schema, stream.schema):
-            stream._time = self._time
+        stream = add_operator(self._env, name, operator, inputs, [self])
+        stream._time = time_kept([self], stream.schema)
         return stream
 
 

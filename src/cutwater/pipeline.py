@@ -9,6 +9,7 @@ from cutwater.connectors.collect import Collect
 from cutwater.connectors.sink import Sink
 from cutwater.connectors.source import Source
 from cutwater.errors import ConfigError, PlanError
+from cutwater.flow.event_time import EventTime
 from cutwater.graph.logical import Edge, Exchange, LogicalGraph, Node, NodeKind, derived_uid, first_free
 from cutwater.operators.operator import Operator
 
@@ -34,6 +35,8 @@ class Draft:
     inputs: tuple[Upstream, ...]
     schema: pa.Schema
     side_schemas: Mapping[str, pa.Schema] = field(default_factory=dict)
+    side_times: Mapping[str, EventTime] = field(default_factory=dict)
+    """Of the side outputs whose records say when they happened."""
     uid: str | None = None
     parallelism: int | None = None
     sink: Sink | None = None

@@ -1,6 +1,6 @@
 """Streams: what users write. Every method adds a node to the pipeline and returns the stream behind it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -178,8 +178,8 @@ class Stream:
         if tag not in list(draft.side_schemas):  # a list: whatever it is need not be hashable
             known = ", ".join(sorted(draft.side_schemas)) or "none"
             raise ConfigError(f"side_output({tag!r}): {draft.name} has no such side output (it has: {known}).")
-        schema = draft.side_schemas[tag]
-        return Stream(self._env, (Upstream(draft, tag),), schema, nameable=False, time=self._time_in(schema))
+        time = draft.side_times.get(tag)
+        return Stream(self._env, (Upstream(draft, tag),), draft.side_schemas[tag], nameable=False, time=time)
 
     # --- where records go ---------------------------------------------------------------------------------------------
 
@@ -251,23 +251,37 @@ class Stream:
         self._env.add(draft)
         return Upstream(draft, None, up.exchange)
 
-    def _time_in(self, schema: pa.Schema) -> EventTime | None:
-        """Of records of ``schema`` that are made of these."""
-        return self._time if self._time is not None and self._time.is_kept(self.schema, schema) else None
-
     def _then(self, name: str, operator: Operator, inputs: tuple[Upstream, ...] | None = None) -> "Stream":
-        stream = add_operator(self._env, name, operator, inputs or self._inputs, [self.schema])
-        stream._time = self._time_in(stream.schema)
+        stream = add_operator(self._env, name, operator, inputs or self._inputs, [self])
+        stream._time = time_kept([self], stream.schema)
         return stream
 
 
 def add_operator(
-    env: "Environment", name: str, operator: Operator, inputs: tuple[Upstream, ...], schemas: list[pa.Schema]
+    env: "Environment",
+    name: str,
+    operator: Operator,
+    inputs: tuple[Upstream, ...],
+    streams: "Sequence[Stream | KeyedStream]",
 ) -> Stream:
-    schema = operator.output_schema(schemas)
+    """``streams`` are what the operator reads, by port."""
+    schema = operator.output_schema([stream.schema for stream in streams])
     draft = Draft(name, NodeKind.OPERATOR, operator, inputs, schema, operator.side_schemas())
+    times = {
+        tag: time_kept([streams[port] for port in operator.ports_of_side(tag)], side)
+        for tag, side in draft.side_schemas.items()
+    }
+    draft.side_times = {tag: time for tag, time in times.items() if time is not None}
     env.add(draft)
     return Stream(env, (Upstream(draft),), schema, nameable=True)
+
+
+def time_kept(streams: "Sequence[Stream | KeyedStream]", schema: pa.Schema) -> EventTime | None:
+    """Of records of ``schema`` that are made of those of ``streams``: the first time whose column is still there."""
+    for stream in streams:
+        if stream._time is not None and stream._time.is_kept(stream.schema, schema):
+            return stream._time
+    return None
 
 
 def _checked_name(name: object) -> str:

@@ -9,7 +9,7 @@ from cutwater.aggregates import AggregateFunction, AggregateSpec, Aggregation, i
 from cutwater.errors import ConfigError
 from cutwater.flow.event_time import EventTime
 from cutwater.flow.watermarks import Milliseconds
-from cutwater.functions import WindowProcess, checked_callable, checked_instance, refuse_keyed_state
+from cutwater.functions import WindowProcess, checked_function, checked_instance, refuse_keyed_state
 from cutwater.graph.logical import Exchange, NodeKind
 from cutwater.joining import both_times, joined
 from cutwater.operators.accumulators import plan_aggregates
@@ -24,7 +24,7 @@ from cutwater.operators.window_expressions import WindowExpressions
 from cutwater.operators.window_function import WindowProcessOperator
 from cutwater.operators.window_join import WindowJoin
 from cutwater.operators.window_panes import DOUBTFUL, PANE, AssignPanes
-from cutwater.operators.window_results import WINDOW_END
+from cutwater.operators.window_results import LATE, WINDOW_END
 from cutwater.pipeline import Draft, Upstream
 from cutwater.schema import SchemaLike
 from cutwater.stream import Stream, add_operator
@@ -104,6 +104,8 @@ class WindowedStream:
             schemas.append(self._schema)
         schema = operator.output_schema(schemas)
         draft = Draft("window", NodeKind.OPERATOR, operator, tuple(inputs), schema, operator.side_schemas())
+        if self._time is not None:
+            draft.side_times = {LATE: self._time}
         for helper in helpers:
             helper.follows = draft
             self._env.add(helper)
@@ -113,7 +115,7 @@ class WindowedStream:
     def reduce(self, fn: Callable[[Any, Any], Any]) -> Stream:
         """``fn(reduced, row)`` over the rows of a key, as they come: the reduced row with ``window_start`` and ``window_end``
         behind it. Two sessions that become one are reduced by it as well."""
-        return self._kept(Reduced(checked_callable("reduce", fn)))
+        return self._kept(Reduced(checked_function("reduce", fn, "reduced", "row")))
 
     def process(self, fn: "WindowProcess | Callable[[list[Any], Any], Any]", schema: SchemaLike) -> Stream:
         """``fn(rows, ctx)``, or a ``cw.WindowProcess``: its results with ``window_start`` and ``window_end`` behind them."""
@@ -121,7 +123,7 @@ class WindowedStream:
             function = checked_instance("process", fn, WindowProcess)
             refuse_keyed_state("process", function)
         else:
-            function = PlainFunction(fn)
+            function = PlainFunction(checked_function("process", fn, "rows", "ctx"))
         if isinstance(self._windows, Sessions):
             return self._kept(Processed(function, schema))
         return self._gathered(
@@ -141,8 +143,13 @@ class WindowedStream:
 
     def _gathered(self, operator: Operator) -> Stream:
         inputs = tuple(Upstream(up.draft, up.tag, Exchange.KEY_GROUP, self._columns) for up in self._inputs)
-        stream = add_operator(self._env, "window", operator, inputs, [self._schema])
+        stream = add_operator(self._env, "window", operator, inputs, [self._keyed])
         stream._time = self._time_of_results()
+        if stream._time is not None and WINDOW_END not in self._schema.names:
+            # What an own function says about a window belongs where its results do.
+            draft = stream._inputs[0].draft
+            ends = {tag for tag, side in draft.side_schemas.items() if stream._time.is_kept(stream.schema, side)}
+            draft.side_times = {**draft.side_times, **dict.fromkeys(ends, stream._time)}
         return stream
 
     def _time_of_results(self) -> EventTime | None:

@@ -1,6 +1,7 @@
 """Watermarks through the real subtasks: no record is overtaken, idle inputs wait for nobody, END is the end of time."""
 
 import random
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -310,3 +311,25 @@ def test_a_wrong_argument_is_refused_at_the_call(arguments: dict[str, Any], says
     env = cw.Environment(checkpointing=None)
     with pytest.raises(cw.CutwaterError, match=says):
         env.read(cw.from_rows([], EVENT), uid="in").with_timestamps(**arguments)
+
+
+def test_late_records_keep_their_time_and_are_late_for_what_follows() -> None:
+    def pipeline(env: cw.Environment) -> None:
+        schema = f"{EVENT}, window_end timestamp"
+        events = env.read(cw.from_rows([], schema), uid="in").with_timestamps("ts").key_by("k")
+        told = events.window(cw.tumbling("10ms")).agg(n=cw.count()).uid("counts")
+        told.collect("counts")
+        late = told.side_output("late").key_by("k")
+        late.process(Times(), SEEN).uid("times").collect("late")
+        again = late.window(cw.tumbling("10ms")).agg(n=cw.count()).uid("again")
+        again.collect("again")
+        again.side_output("late").collect("late again")
+
+    end = datetime(2000, 1, 1, tzinfo=UTC)
+    got = run(
+        pipeline, {"in": script(("a", 1000, end), ADVANCE("50ms"), ("a", 5, end), CHECKPOINT, FAIL, ("a", 6, end))}
+    )
+    assert [(row.what, row.ts) for row in got["late"] if row.what == "row"] == [("row", 5), ("row", 6)]
+    assert timers(got["late"]) == [("a", 5), ("a", 6)]
+    assert got["again"] == []
+    assert [row.ts for row in got["late again"]] == [5, 6]

@@ -105,6 +105,26 @@ def test_what_is_late_comes_out_beside_and_everything_else_is_joined(
     assert joined(got["near"]) == pairs(*in_time, lambda a, b: abs(a - b) <= 7)
 
 
+@pytest.mark.parametrize(
+    "join", [lambda a, b: a.join(b, within="7ms"), lambda a, b: a.window(cw.tumbling("10ms")).join(b)]
+)
+def test_late_records_without_a_key_come_out_beside_and_those_in_time_meet_nothing(join: Any) -> None:
+    def pipeline(env: cw.Environment) -> None:
+        a, b = both(env, "0s")
+        told = join(a, b).uid("told")
+        told.collect("told")
+        told.side_output("late").collect("late")
+        told.side_output("late_right").collect("late_right")
+
+    steps = script(
+        [("a", 100, 1), (None, 100, 2)], ADVANCE("1s"), [("a", 1, 3), (None, 2, 4), (None, 103, 5), ("a", 104, 6)]
+    )
+    got = run(pipeline, {"left": steps, "right": steps})
+    assert [row[2] for row in got["late"]] == [3, 4] == [row[2] for row in got["late_right"]]
+    assert {row.k for row in got["told"]} == {"a"}
+    assert len(got["told"]) == 4
+
+
 def test_old_records_are_dropped_and_time_goes_on_behind_a_join() -> None:
     def pipeline(env: cw.Environment) -> None:
         a, b = both(env, "0s")

@@ -131,6 +131,9 @@ class TimedJoin(EquiJoin):
     def side_schemas(self) -> Mapping[str, pa.Schema]:
         return {LATE[port]: side.schema for port, side in enumerate(self._sides)}
 
+    def ports_of_side(self, tag: str) -> Sequence[int]:
+        return [port for port, late in LATE.items() if late == tag]
+
     def open(self, ctx: OperatorContext) -> None:
         super().open(ctx)
         self._steps = ctx.steps
@@ -142,12 +145,15 @@ class TimedJoin(EquiJoin):
         heapify(self._soonest)
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
-        batch = self._with_key(batch, port)
         times = self._times[port].of(batch, self.where)
         late = self._is_late(times, self._reached(batch, port))
         batch, times = in_time(batch, times, late, lambda rows: out.emit_side(LATE[port], rows))
-        if batch.num_rows:
-            self._process_in_time(batch, times, port, out)
+        # Behind the late ones: whoever counts those wants all of them, and windows give them so.
+        keyed = self._with_key(batch, port)
+        if keyed.num_rows < batch.num_rows:
+            times = self._times[port].of(keyed, self.where)
+        if keyed.num_rows:
+            self._process_in_time(keyed, times, port, out)
 
     def _reached(self, batch: pa.RecordBatch, port: int) -> Times | Milliseconds:
         """How far time has come for each record, or for all."""

@@ -151,6 +151,10 @@ class Operator(ABC):
     def side_schemas(self) -> Mapping[str, pa.Schema]:
         return {}
 
+    def ports_of_side(self, tag: str) -> Sequence[int]:
+        """Where the records of a side output come from: it keeps the time of the first of these whose time column it has."""
+        return range(self.input_ports)
+
     def open(self, ctx: OperatorContext) -> None:  # noqa: B027 (optional hook)
         ...
 
