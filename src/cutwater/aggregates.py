@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from cutwater.arguments import takes_no_others
 from cutwater.errors import ConfigError
 from cutwater.schema import TypeLike
 
@@ -40,47 +41,56 @@ class AggregateSpec:
         return f"{self.kind}({self.column or ''})"
 
 
+@takes_no_others
 def count(column: str | None = None) -> AggregateSpec:
     """How many records; with a column: how many of its values are not null."""
     return AggregateSpec(AggregateKind.COUNT, column)
 
 
+@takes_no_others
 def sum(column: str) -> AggregateSpec:
     """A long for integers (a sum beyond its range fails), a double for floats, a wider decimal for decimals."""
     return AggregateSpec(AggregateKind.SUM, column)
 
 
+@takes_no_others
 def min(column: str) -> AggregateSpec:
     """The smallest value; NaN counts as larger than every number."""
     return AggregateSpec(AggregateKind.MIN, column)
 
 
+@takes_no_others
 def max(column: str) -> AggregateSpec:
     """The largest value; NaN counts as larger than every number."""
     return AggregateSpec(AggregateKind.MAX, column)
 
 
+@takes_no_others
 def mean(column: str) -> AggregateSpec:
     """The average, as a double."""
     return AggregateSpec(AggregateKind.MEAN, column)
 
 
+@takes_no_others
 def first(column: str) -> AggregateSpec:
     """The first value that is not null, by arrival; of a sliding window, in the first of its slides that has one."""
     return AggregateSpec(AggregateKind.FIRST, column)
 
 
+@takes_no_others
 def last(column: str) -> AggregateSpec:
     """The latest value that is not null, by arrival; of a sliding window, in the last of its slides that has one."""
     return AggregateSpec(AggregateKind.LAST, column)
 
 
+@takes_no_others
 def collect_list(column: str) -> AggregateSpec:
     """All values that are not null, by arrival, those of a sliding window slide by slide. In windows and sessions: a running list
     would grow for ever."""
     return AggregateSpec(AggregateKind.COLLECT_LIST, column)
 
 
+@takes_no_others
 def count_distinct(column: str) -> AggregateSpec:
     """How many different values that are not null. Keeps them all while it counts."""
     return AggregateSpec(AggregateKind.COUNT_DISTINCT, column)

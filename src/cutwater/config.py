@@ -6,6 +6,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TypeVar
 
+from cutwater.arguments import takes_no_others
 from cutwater.byte_size import ByteSize, parse_byte_size
 from cutwater.checkpoint.storage_url import folder_of
 from cutwater.duration import Duration, parse_duration
@@ -39,6 +40,7 @@ class MemoryStorageSetting:
     max_state: int
 
 
+@takes_no_others
 def memory_storage(max_state: ByteSize = "5MB") -> MemoryStorageSetting:
     """``storage="memory"`` with a limit of its own: what one subtask may store of one state."""
     return MemoryStorageSetting(parse_byte_size("max_state", max_state))
@@ -50,6 +52,7 @@ _STORAGE_URL = re.compile(r"file:.+|(?:hdfs|s3|gs|az)://.+")
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
 
+@takes_no_others
 @dataclass(frozen=True, slots=True, init=False)
 class Checkpointing:
     """Every setting, valid and in one form: durations are ``timedelta``, choices are enums, ``"memory"`` is its setting.

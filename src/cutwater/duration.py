@@ -16,6 +16,7 @@ _SECONDS_PER_UNIT = {
     "d": 86400, "day": 86400, "days": 86400,
 }  # fmt: skip
 _MILLISECOND = timedelta(milliseconds=1)
+_LONGEST = timedelta(days=timedelta.max.days)
 _SPELLING = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
 
 
@@ -44,9 +45,7 @@ def parse_duration(argument: str, value: object, *, allow_zero: bool = False) ->
                 if float(found[1]):
                     duration = max(duration, timedelta.resolution)  # so little is still more than nothing
             except OverflowError:
-                raise ConfigError(
-                    f"{argument}={value!r} is longer than any job runs. Write at most '{timedelta.max.days} days'."
-                ) from None
+                raise _too_long(argument, value) from None
         case _:
             raise _refusal(argument, value)
     if duration < timedelta(0) or (duration == timedelta(0) and not allow_zero):
@@ -57,11 +56,25 @@ def parse_duration(argument: str, value: object, *, allow_zero: bool = False) ->
 def whole_milliseconds(argument: str, value: object, *, allow_zero: bool = False) -> int:
     """The same, where time is counted in milliseconds: part of one would be dropped, and a short duration become none."""
     duration = parse_duration(argument, value, allow_zero=allow_zero)
+    if duration > _LONGEST:
+        raise _too_long(argument, value)
     if duration % _MILLISECOND:
         raise ConfigError(
             f"{argument}={value!r}: the duration is counted in whole milliseconds. Write for example '1ms'."
         )
     return duration // _MILLISECOND
+
+
+def spelled(milliseconds: int) -> str:
+    """As a user would write it."""
+    for unit, length in (("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
+        if milliseconds % length == 0:
+            return f"{milliseconds // length}{unit}"
+    return f"{milliseconds}ms"
+
+
+def _too_long(argument: str, value: object) -> ConfigError:
+    return ConfigError(f"{argument}={value!r} is longer than any job runs. Write at most '{_LONGEST.days} days'.")
 
 
 def _least(*, allow_zero: bool) -> str:

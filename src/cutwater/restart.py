@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
+from cutwater.arguments import takes_no_others
 from cutwater.duration import Duration, parse_duration
 from cutwater.errors import ConfigError
 
@@ -133,6 +134,7 @@ class NoRestart:
         return GiveUp("restarting is switched off (no_restart)")
 
 
+@takes_no_others
 def fixed_delay(attempts: int = 3, delay: Duration = "1s") -> FixedDelay:
     """At most ``attempts`` restarts in the whole run, each after ``delay``."""
     if not _is_whole(attempts) or attempts < 1:
@@ -142,6 +144,7 @@ def fixed_delay(attempts: int = 3, delay: Duration = "1s") -> FixedDelay:
     return FixedDelay(attempts, parse_duration("delay", delay, allow_zero=True))
 
 
+@takes_no_others
 def exponential_delay(
     initial: Duration = "1s",
     max: Duration = "1 min",
@@ -162,6 +165,7 @@ def exponential_delay(
     )
 
 
+@takes_no_others
 def failure_rate(max_failures: int = 3, per: Duration = "5 min", delay: Duration = "1s") -> FailureRate:
     """Restart after ``delay``, unless more than ``max_failures`` fell within the last ``per``."""
     if not _is_whole(max_failures) or max_failures < 1:
@@ -171,6 +175,7 @@ def failure_rate(max_failures: int = 3, per: Duration = "5 min", delay: Duration
     return FailureRate(max_failures, parse_duration("per", per), parse_duration("delay", delay, allow_zero=True))
 
 
+@takes_no_others
 def no_restart() -> NoRestart:
     """The first failure ends the job."""
     return NoRestart()

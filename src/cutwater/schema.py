@@ -82,7 +82,8 @@ def arrow_type(data_type: TypeLike, where: str = "type") -> pa.DataType:
     """Read one type, like ``"array<long>"``; SchemaError as for ``arrow_schema``."""
     match data_type:
         case pa.DataType():
-            return decoded_type(data_type)
+            _refuse_unkept(read := decoded_type(data_type), where)
+            return read
         case str():
             return _Ddl(data_type, where).single_type()
         case SparkType():
@@ -108,6 +109,18 @@ def did_you_mean(name: object, available: Sequence[str]) -> str:
     by_lower = {known.lower(): known for known in available}
     near = get_close_matches(str(name).lower(), list(by_lower), n=1, cutoff=0.6)
     return f" (did you mean {by_lower[near[0]]!r}?)" if near else ""
+
+
+def _refuse_unkept(data_type: pa.DataType, where: str) -> None:
+    """Arrow has types whose values cannot be told apart from others, or not be given back as they were."""
+    kinds = pa.types
+    checks = (kinds.is_null, kinds.is_union, kinds.is_run_end_encoded, kinds.is_interval)
+    if isinstance(data_type, pa.BaseExtensionType) or any(check(data_type) for check in checks):
+        raise SchemaError(f"{where}: values of the type {data_type} cannot be kept; allowed are {_ALLOWED}")
+    if isinstance(data_type, pa.StructType):
+        _refuse_duplicates([field.name for field in data_type], where)
+    for at in range(data_type.num_fields):
+        _refuse_unkept(data_type.field(at).type, where)
 
 
 def _refuse_duplicates(names: Sequence[str], where: str) -> None:

@@ -1,13 +1,15 @@
 """How a stream is cut into windows: ``cw.tumbling("5s")``, ``cw.sliding("10s", "5s")``, ``cw.session("30s")``. Pure."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from math import gcd
 
 import numpy as np
 
-from cutwater.duration import Duration, whole_milliseconds
+from cutwater.arguments import takes_no_others
+from cutwater.duration import Duration, spelled, whole_milliseconds
 from cutwater.errors import ConfigError
 from cutwater.flow.event_time import Times
 from cutwater.flow.watermarks import Milliseconds
@@ -57,12 +59,14 @@ def _floored(times: Times, step: Milliseconds, offset: Milliseconds) -> Times:
     return (times - offset) // step * step + offset
 
 
+@takes_no_others
 def tumbling(size: Duration, offset: Duration = timedelta(0)) -> Windows:
     """One window behind the other. ``offset`` moves them: days that begin at three are ``tumbling("1 day", offset="3h")``."""
     whole = whole_milliseconds("size", size)
-    return Windows(whole, whole, whole_milliseconds("offset", offset, allow_zero=True))
+    return Windows(whole, whole, _offset(offset, whole))
 
 
+@takes_no_others
 def sliding(size: Duration, slide: Duration, offset: Duration = timedelta(0)) -> Windows:
     """Windows of ``size``, of which a new one begins every ``slide``: a record is in several."""
     whole, step = whole_milliseconds("size", size), whole_milliseconds("slide", slide)
@@ -71,7 +75,7 @@ def sliding(size: Duration, slide: Duration, offset: Duration = timedelta(0)) ->
             f"slide={slide!r} is longer than size={size!r}: records between two windows would be in none. Filter them out, or use "
             f"a slide of at most the size."
         )
-    windows = Windows(whole, step, whole_milliseconds("offset", offset, allow_zero=True))
+    windows = Windows(whole, step, _offset(offset, step))
     if whole // windows.pane > MOST_PANES:
         overlapping = -(-whole // step)
         raise ConfigError(
@@ -84,6 +88,28 @@ def sliding(size: Duration, slide: Duration, offset: Duration = timedelta(0)) ->
     return windows
 
 
+def _offset(given: Duration, step: Milliseconds) -> Milliseconds:
+    back = _backwards(given)
+    if back is None:
+        return whole_milliseconds("offset", given, allow_zero=True)
+    forwards = -back % step
+    raise ConfigError(
+        f"offset={given!r}: the duration must be zero or more. A window begins every {spelled(step)}: "
+        + (f"offset={spelled(forwards)!r} moves them to the same places." if forwards else "leave it out.")
+    )
+
+
+def _backwards(given: object) -> Milliseconds | None:
+    """How far, if that is what it says."""
+    match given:
+        case timedelta() if given < timedelta(0):
+            return whole_milliseconds("offset", -given)
+        case str() if given.strip().startswith("-"):
+            with suppress(ConfigError):  # no duration with another sign either
+                return whole_milliseconds("offset", given.strip()[1:])
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Sessions:
     """Windows that last as long as records of a key follow each other within ``gap`` milliseconds."""
@@ -91,6 +117,7 @@ class Sessions:
     gap: Milliseconds
 
 
+@takes_no_others
 def session(gap: Duration) -> Sessions:
     """One window for records of a key that follow each other within ``gap``; it ends that long behind the last one."""
     return Sessions(whole_milliseconds("gap", gap))

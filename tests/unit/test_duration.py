@@ -69,3 +69,8 @@ def test_elsewhere_it_is(argument: str, given: Any) -> None:
 )
 def test_fractions_of_longer_units_are_whole_milliseconds_too(given: Any, milliseconds: int) -> None:
     assert whole_milliseconds("x", given) == milliseconds
+
+
+def test_the_longest_timedelta_is_too_long_and_not_too_fine() -> None:
+    with pytest.raises(cw.ConfigError, match=r"is longer than any job runs\. Write at most '999999999 days'"):
+        timed(out_of_orderness=timedelta.max)

@@ -3,6 +3,7 @@
 import pyarrow as pa
 import pytest
 
+import cutwater as cw
 from cutwater.errors import SchemaError
 from cutwater.schema import arrow_schema, arrow_type, require_columns
 
@@ -160,3 +161,28 @@ def test_a_missing_column_is_named_with_those_that_exist() -> None:
     with pytest.raises(SchemaError) as raised:
         require_columns(schema, ["Words"], "key_by")
     assert str(raised.value) == "key_by: no column 'Words' (did you mean 'word'?); available: word, n"
+
+
+@pytest.mark.parametrize(
+    "data_type",
+    [
+        pa.null(),
+        pa.list_(pa.null()),
+        pa.map_(pa.string(), pa.uuid()),
+        pa.struct([("a", pa.list_(pa.json_()))]),
+        pa.month_day_nano_interval(),
+        pa.run_end_encoded(pa.int32(), pa.int64()),
+        pa.sparse_union([pa.field("a", pa.int64())]),
+    ],
+    ids=str,
+)
+def test_a_type_whose_values_cannot_be_kept_is_refused_where_it_is_declared(data_type: pa.DataType) -> None:
+    with pytest.raises(
+        SchemaError, match=r"ListState's type: values of the type .* cannot be kept; allowed are boolean"
+    ):
+        cw.ListState(data_type)
+
+
+def test_fields_of_one_name_are_refused_in_a_struct_of_arrow_too() -> None:
+    with pytest.raises(SchemaError, match="ValueState's type: column 'a' is given twice"):
+        cw.ValueState(pa.struct([("a", pa.int64()), ("a", pa.string())]))

@@ -1,8 +1,13 @@
 """How time is cut into windows and panes."""
 
+import functools
+import re
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,3 +69,61 @@ def test_ten_thousand_windows_may_overlap() -> None:
 def test_a_wrong_window_is_refused_at_the_call(make: object, says: str) -> None:
     with pytest.raises(cw.ConfigError, match=says):
         make()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("cut", "says"),
+    [
+        (
+            lambda: cw.tumbling("24h", offset="-8h"),
+            "offset='-8h': the duration must be zero or more. A window begins every 24h: offset='16h' moves",
+        ),
+        (lambda: cw.tumbling("1 day", offset=timedelta(hours=-30)), "A window begins every 24h: offset='18h' moves"),
+        (lambda: cw.sliding("1h", "5 min", offset=" - 90s"), "A window begins every 5min: offset='210s' moves"),
+        (lambda: cw.tumbling("1s", offset="-1ms"), "A window begins every 1s: offset='999ms' moves"),
+        (lambda: cw.tumbling("1h", offset="-2h"), "A window begins every 1h: leave it out."),
+        (lambda: cw.tumbling("1h", offset="-soon"), "offset='-soon' is not a duration."),
+    ],
+)
+def test_a_negative_offset_is_refused_with_the_one_that_means_the_same(cut: Callable[[], Any], says: str) -> None:
+    with pytest.raises(cw.ConfigError, match=re.escape(says)):
+        cut()
+
+
+def windowed(**arguments: Any) -> Any:
+    events = cw.Environment().read(cw.from_rows([], "k string, ts long")).with_timestamps("ts")
+    return events.key_by("k").window(cw.tumbling("1s"), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("write", "says"),
+    [
+        (
+            lambda: windowed(early="1s").agg(early=cw.count()),
+            "'early' is a column of every result of windows with early=...; choose another name.$",
+        ),
+        (lambda: windowed().agg(window_end=cw.count()), "'window_end' is a column of every window's result"),
+        (
+            lambda: windowed().agg(n=pl.col("ts").sum().cast(pl.Int128)),
+            r"^agg\(\): column 'n' is Int128, a type that only Polars has",
+        ),
+        (lambda: windowed().reduce(lambda row: row), r"^reduce: <lambda>\(row\) is called as fn\(reduced, row\)"),
+        (lambda: windowed()._keyed.reduce(lambda: None), r"^reduce: <lambda>\(\) is called as fn\(reduced, row\)"),
+        (
+            lambda: windowed().process(lambda rows: rows, "n long"),
+            r"^process: <lambda>\(rows\) is called as fn\(rows, ctx\)",
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused_when_it_is_written(write: Callable[[], Any], says: str) -> None:
+    with pytest.raises(cw.ConfigError, match=says):
+        write()
+
+
+def test_functions_whose_parameters_cannot_be_told_are_taken() -> None:
+    @functools.wraps(lambda one: one)
+    def wrapper(*given: Any) -> Any: ...
+
+    for fn in (max, functools.partial(max, default=0), wrapper, lambda a, b, c=1: a):
+        windowed().reduce(fn)
+        windowed().process(fn, "n long")

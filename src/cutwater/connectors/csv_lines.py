@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as compute
 import pyarrow.csv as pc
 
+from cutwater.arguments import takes_no_others
 from cutwater.connectors.flag import checked_flag
 from cutwater.connectors.line_blocks import LineBlock, Offsets, every_newline
 from cutwater.connectors.line_source import LineFiles, LineFormat, Unreadable, decoded, refuse_nulls
@@ -21,6 +22,7 @@ _COLUMN_OF_FAULT: Final = re.compile(r"In CSV column #(\d+): ")
 _COLUMNS_FOUND: Final = re.compile(r"Expected (\d+) columns, got (\d+)")
 
 
+@takes_no_others
 def csv_files(
     path: str | os.PathLike[str],
     schema: SchemaLike,

@@ -2,9 +2,11 @@
 
 import pyarrow as pa
 
+from cutwater.arguments import takes_no_others
 from cutwater.connectors.sink import Delivery, PlainSink
 
 
+@takes_no_others
 def discard() -> "DiscardSink":
     """Rows end here and are counted, nothing more."""
     return DiscardSink()

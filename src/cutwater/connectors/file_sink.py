@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cutwater.arguments import takes_no_others
 from cutwater.connectors.disk import Disk
 from cutwater.connectors.file_formats import CsvFormat, FileFormat, FileWriter, JsonFormat, ParquetFormat
 from cutwater.connectors.input_files import LONGEST_NAME_BYTES, local_path, refuse_too_long
@@ -34,16 +35,19 @@ MOST_OPEN_FILES = 64
 PathLike = str | os.PathLike[str]
 
 
+@takes_no_others
 def parquet_sink(path: PathLike, partition_by: str | Sequence[str] | None = None) -> "FileSink":
     """Parquet files in the folder ``path``; ``partition_by`` names columns that become folders (``day=2024-01-01``)."""
     return FileSink("parquet_sink", path, ParquetFormat(), partition_by)
 
 
+@takes_no_others
 def json_sink(path: PathLike) -> "FileSink":
     """Files with one JSON object per line in the folder ``path``."""
     return FileSink("json_sink", path, JsonFormat(), None)
 
 
+@takes_no_others
 def csv_sink(path: PathLike) -> "FileSink":
     """CSV files with a header in the folder ``path``."""
     return FileSink("csv_sink", path, CsvFormat(), None)

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json as pj
 
+from cutwater.arguments import takes_no_others
 from cutwater.connectors.line_blocks import LineBlock
 from cutwater.connectors.line_source import LineFiles, LineFormat, Unreadable, decoded, refuse_nulls
 from cutwater.errors import SchemaError
@@ -16,6 +17,7 @@ OPEN, CLOSE = ord("{"), ord("}")
 _ROW_IN_BLOCK: Final = " in row 0"
 
 
+@takes_no_others
 def json_files(
     path: str | os.PathLike[str], schema: SchemaLike, *, watch: bool = False, on_error: str = "fail"
 ) -> LineFiles:

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cutwater.arguments import takes_no_others
 from cutwater.connectors.input_files import FoundFile, InputFiles, split_width
 from cutwater.connectors.malformed import MALFORMED, MALFORMED_SCHEMA, Malformed, OnError, side_batch
 from cutwater.connectors.partitions import partition_values
@@ -22,6 +23,7 @@ DECODED_ROWS = 16 * 1024
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError)
 
 
+@takes_no_others
 def parquet_files(
     path: str | os.PathLike[str],
     schema: SchemaLike | None = None,

@@ -5,10 +5,12 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from cutwater.arguments import takes_no_others
 from cutwater.connectors.sink import PlainSink, SinkContext
 from cutwater.errors import ConfigError
 
 
+@takes_no_others
 def print_sink(prefix: str = "") -> "PrintSink":
     """One line per row, like ``word=the, n=3``."""
     if not isinstance(prefix, str):

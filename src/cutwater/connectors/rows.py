@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cutwater.arguments import takes_no_others
 from cutwater.connectors.source import END, EndOfSplit, Json, Source, SourceContext, SplitReader
 from cutwater.errors import ConfigError
 from cutwater.exact_arrays import MISFITS, exact_array
@@ -13,6 +14,7 @@ from cutwater.rows import shortened
 from cutwater.schema import SchemaLike, arrow_schema
 
 
+@takes_no_others
 def from_rows(rows: Iterable[Any], schema: SchemaLike) -> "RowsSource":
     """Tuples, dicts or rows (or bare values, for a single column), in their order: they are one split.
 

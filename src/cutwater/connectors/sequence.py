@@ -8,6 +8,7 @@ from datetime import timedelta
 import numpy as np
 import pyarrow as pa
 
+from cutwater.arguments import takes_no_others
 from cutwater.connectors.source import END, EndOfSplit, Json, Source, SourceContext, SplitReader
 from cutwater.errors import ConfigError
 
@@ -20,6 +21,7 @@ CATCH_UP_SECONDS = 0.2
 """A split that was held up makes good at most this much; what lies further back is not sent in a burst."""
 
 
+@takes_no_others
 def sequence(n: int | None, rate: float | None = None, start: int = 0) -> "SequenceSource":
     """``n`` numbers from ``start`` on (None: without end) as column ``value``; ``rate``: rows/s of the whole source."""
     return SequenceSource(n, rate, start)

@@ -7,6 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from cutwater.arguments import takes_no_others
 from cutwater.connectors.flag import checked_flag
 from cutwater.connectors.source import END, EndOfSplit, Json, Source, SourceContext, SourceUnavailable, SplitReader
 from cutwater.errors import ConfigError, DataError
@@ -17,6 +18,7 @@ RECEIVED_BYTES = 256 * 1024
 LONGEST_LINE_BYTES = 64 << 20
 
 
+@takes_no_others
 def socket(host: str, port: int, *, allow_data_loss: bool = False) -> "SocketSource":
     """The lines that ``host:port`` sends, until it closes the connection. What is not UTF-8 is replaced by U+FFFD.
 

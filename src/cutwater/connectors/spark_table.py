@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from cutwater.arguments import takes_no_others
 from cutwater.connectors.disk import Disk
 from cutwater.connectors.input_files import InputFiles
 from cutwater.connectors.parquet import ParquetFiles, ParquetReader
@@ -16,6 +17,7 @@ COMPLETE: Final = "_cutwater_complete"
 """Written last. Spark's own mark can be switched off, and is not synced."""
 
 
+@takes_no_others
 def spark_table(df: Any) -> "SparkTable":
     """The rows of a DataFrame that has an end: computed once, when the job first starts."""
     return SparkTable(df)

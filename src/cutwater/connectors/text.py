@@ -6,12 +6,14 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from cutwater.arguments import takes_no_others
 from cutwater.connectors.line_blocks import LineBlock
 from cutwater.connectors.line_source import LineFiles, LineFormat, Unreadable
 
 SCHEMA: Final = pa.schema([("value", pa.string())])
 
 
+@takes_no_others
 def text_files(path: str | os.PathLike[str], *, watch: bool = False, on_error: str = "fail") -> LineFiles:
     """The lines of a file, a folder or a glob as column ``value``; a line that is not UTF-8 is malformed."""
     return LineFiles("text_files", path, TextFormat(), watch=watch, on_error=on_error)

@@ -48,11 +48,10 @@ class FrameAggregates:
         where = "agg()"
         try:
             empty = frame_of(pa.RecordBatch.from_pylist([], schema=self.reads))
-            return stable_schema(self._grouped(empty, pl.Series(_GROUP, [], pl.Int64)), where)
-        except SchemaError as error:
+            results = self._grouped(empty, pl.Series(_GROUP, [], pl.Int64))
+        except (SchemaError, PolarsError) as error:
             raise SchemaError(f"{where}: {error}") from None
-        except PolarsError as error:
-            raise SchemaError(f"{where}: {error}") from None
+        return stable_schema(results, where)
 
 
 def _checked(name: str, expression: pl.Expr, rows: pa.Schema) -> pl.Expr:

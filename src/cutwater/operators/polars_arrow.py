@@ -37,8 +37,29 @@ def frame_of(batch: pa.RecordBatch, columns: Sequence[str] | None = None) -> pl.
 
 def stable_schema(frame: pl.DataFrame, where: str) -> pa.Schema:
     """The Arrow schema that results of this kind have in every batch."""
-    return pa.schema(
-        [pa.field(field.name, _stable(field.type, field.name, where)) for field in frame.head(0).to_arrow().schema]
+    fields: list[pa.Field[Any]] = []
+    for column in frame.head(0).get_columns():
+        data_type = _arrow_type(column)
+        if data_type is None:
+            raise SchemaError(f"{where}: {_foreign(column)}")
+        fields.append(pa.field(column.name, _stable(data_type, column.name, where)))
+    return pa.schema(fields)
+
+
+def _arrow_type(column: pl.Series) -> pa.DataType | None:
+    """None if Arrow has no such type. Of Python objects it would get the addresses."""
+    if column.dtype == pl.Object:
+        return None
+    try:
+        return column.to_frame().to_arrow().schema.types[0]
+    except pa.ArrowException:
+        return None
+
+
+def _foreign(column: pl.Series) -> str:
+    return (
+        f"column {column.name!r} is {column.dtype}, a type that only Polars has; give it another one, as with .cast(pl.Int64) or "
+        f".cast(pl.Decimal(38, 0))"
     )
 
 
@@ -78,7 +99,11 @@ _SPARKS: dict[pa.DataType, pa.DataType] = {
 def fitted(frame: pl.DataFrame, schema: pa.Schema, where: str) -> pa.RecordBatch:
     """The frame as one batch of ``schema``. DataError, naming column and both types, if that would change a value."""
     global _last_made
-    table = frame.to_arrow()
+    try:
+        table = frame.to_arrow()
+    except pa.ArrowException as error:
+        foreign = [_foreign(column) for column in frame.get_columns() if _arrow_type(column.head(0)) is None]
+        raise DataError(f"{where}: {foreign[0] if foreign else error}") from None
     batch = fitted_table(table, schema, where)
     if table.schema.names == schema.names and all(map(_is_same_in_polars, table.schema.types, schema.types)):
         _last_made = batch, frame.clone()  # whoever gave the frame may keep it, and change it

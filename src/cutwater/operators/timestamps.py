@@ -14,7 +14,7 @@ class WithTimestamps(Operator):
     """Behind a source, each split has a watermark of its own and the slowest counts; elsewhere there is one for all input.
 
     A split's watermark is its latest time less ``out_of_orderness``, less one millisecond: a record of just that age is in
-    time. What was reached is part of the snapshot, so that after a restore the same records are late as before.
+    time. What was reached is part of the snapshot, so that what was late before is late after a restore.
 
     A split is idle when nothing came of it for ``idle_after`` and it is then asked in vain. That time may have passed in a jam,
     a pause or a slow function, while its records wait: alone it says nothing. Until all subtasks are open nobody sends: behind an

@@ -21,7 +21,9 @@ def windowed(results: pa.Schema, at: int, *, marked: bool) -> pa.Schema:
     for name, _ in names:
         if name in results.names:
             raise SchemaError(
-                f"window: {name!r} is a column of every window's result; choose another name. Behind another window: "
+                f"window: {name!r} is a column of every result of windows with early=...; choose another name."
+                if name == EARLY
+                else f"window: {name!r} is a column of every window's result; choose another name. Behind another window: "
                 ".select('k', 'n', started='window_start').with_timestamps('started')."
             )
     for name, data_type in reversed(names):

@@ -8,6 +8,7 @@ from typing import Final
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
+from cutwater.arguments import takes_no_others
 from cutwater.errors import ConfigError
 from cutwater.schema import did_you_mean
 from cutwater.spark.master import Tasks, checked_master, repeats_tasks, tasks_of
@@ -138,6 +139,7 @@ def wants_protected_network(spark: SparkSession) -> bool:
     return any(_means(conf.get(key), "true") for key in asked)
 
 
+@takes_no_others
 def check_session(spark: SparkSession) -> list[str]:
     """What keeps jobs from running on this session: one sentence each, with the setting that would do. Empty: nothing."""
     if not isinstance(spark, SparkSession):

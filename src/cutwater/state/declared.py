@@ -1,11 +1,12 @@
 """What users declare in the body of a function's class, and the common side of states: a declaration, not yet any state."""
 
 from abc import ABCMeta
-from inspect import Parameter, signature
+from inspect import signature
 from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
 
+from cutwater.arguments import refuse_others
 from cutwater.errors import ConfigError
 
 T = TypeVar("T")
@@ -26,12 +27,8 @@ class _Declaring(ABCMeta):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         """As always, but wrong arguments are told of the class that the user wrote, and not of the base that takes them."""
         takes = signature(cls.__init__)  # type: ignore[misc]  # a class's own, not an instance's
-        try:
-            takes.bind(None, *args, **kwargs)
-        except TypeError as error:
-            plain = [each.replace(annotation=Parameter.empty) for each in list(takes.parameters.values())[1:]]
-            shown = takes.replace(parameters=plain, return_annotation=takes.empty)
-            raise ConfigError(f"{cls.__name__}: {error}; write cw.{cls.__name__}{shown}.") from None
+        own = takes.replace(parameters=list(takes.parameters.values())[1:])
+        refuse_others(cls.__name__, own, args, kwargs)
         return super().__call__(*args, **kwargs)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cutwater.arguments import takes_no_others
 from cutwater.errors import ConfigError
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import KeyGroupRange
@@ -27,6 +28,7 @@ from cutwater.state.tracked_rows import TrackedRowTable
 Table = MemoryAggregateTable | MemoryPanes | MemoryBuckets | MemoryJoinSide | MemoryRowTable
 
 
+@takes_no_others
 @dataclass(frozen=True, slots=True)
 class Memory:
     """The setting. With ``incremental`` a checkpoint stores what changed since the last one, and all from time to time.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cutwater.arguments import takes_no_others
 from cutwater.byte_size import ByteSize, parse_byte_size
 from cutwater.errors import ConfigError
 from cutwater.flow.key_groups import KeyGroupRange, likely_owner
@@ -21,6 +22,7 @@ LARGEST = 1 << 50
 """More bytes than any of these settings can mean."""
 
 
+@takes_no_others
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RocksDB:
     """The setting. Sizes are for each operator with state in each subtask.

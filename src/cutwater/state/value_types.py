@@ -221,7 +221,7 @@ def _lists_of(size: int, lists: Admit) -> Admit:
 
 def _lists(element: Admit) -> Admit:
     def admit(value: Any) -> Any:
-        if isinstance(value, str | bytes | Mapping):
+        if isinstance(value, str | bytes | bytearray | memoryview | Mapping):
             raise TypeError("a list is needed")
         return [element(v) for v in value]
 

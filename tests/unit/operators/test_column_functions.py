@@ -108,6 +108,9 @@ def test_an_unknown_column_is_named_with_those_that_exist(operator: Operator) ->
         (Select(pl.col("n").str.to_uppercase()), "select: .*expected `String`"),
         (Select("n", pl.col("word").alias("n")), "select: two expressions give the same column"),
         (Select(pl.lit(None).alias("x")), "column 'x' is always null"),
+        (Select(x=pl.col("n").cast(pl.Int128)), "column 'x' is Int128, a type that only Polars has"),
+        (WithColumns(x=pl.struct(pl.col("n").cast(pl.Int128))), "column 'x' is Struct"),
+        (Select(x=pl.lit(None, pl.Object)), "column 'x' is Object"),
         (WithColumns(x=17), "with_columns: 17 is neither"),  # type: ignore[arg-type]
         (FilterExpression("n + 1"), r"filter: 'n \+ 1' gives int64, not one boolean"),
     ],
@@ -346,3 +349,9 @@ def test_an_expression_behind_a_function_reads_what_it_gave() -> None:
     after = Collected()
     WithColumns(n=pl.col("n") + 1).process(between.batches[0], 0, after)
     assert after.rows() == [("a", 11)]
+
+
+def test_a_frame_with_a_type_that_only_polars_has_is_refused_with_its_column() -> None:
+    wide = MapBatches(lambda df: df.with_columns(pl.col("n").cast(pl.Int128)), WORDS)
+    with pytest.raises(DataError, match=r"column 'n' is Int128, a type that only Polars has; give it another one"):
+        run(wide, ("a", 1))

@@ -837,7 +837,7 @@ def test_a_declaration_is_not_the_state_of_any_key(declaration: Any) -> None:
     [
         (ValueState, r"ValueState: missing a required argument: 'type'.*\(type, \*, ttl=None, on='write'\)"),
         (lambda: ValueState("long", "1h"), "ValueState: too many positional arguments"),  # type: ignore[call-arg, arg-type]
-        (lambda: ListState("long", lifetime="1h"), "ListState: got an unexpected keyword argument 'lifetime'"),  # type: ignore[call-arg]
+        (lambda: ListState("long", lifetime="1h"), "ListState: no argument 'lifetime'"),  # type: ignore[call-arg]
         (lambda: MapState("long"), r"MapState: missing a required argument: 'value_type'"),  # type: ignore[call-arg]
         (lambda: ReducingState("long"), r"ReducingState: missing a required argument: 'reduce'"),  # type: ignore[call-arg]
         (ListOperatorState, r"ListOperatorState: missing .*cw\.ListOperatorState\(type\)"),
