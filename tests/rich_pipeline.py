@@ -6,6 +6,7 @@ parallelism and over any failure.
 Where what is told depends on when it is told (the clock, who has seen what), `told` adds it up to what does not.
 """
 
+import itertools
 import statistics
 import time
 from collections import Counter
@@ -36,7 +37,7 @@ NARROW, LATENESS, BEHIND, FAR_BEHIND = 20, 40, 60, 250
 AT_THE_END = 10**9
 """Later than every record, and earlier than every clock: event-time timers set for it fire when all input has ended."""
 RULES = [(customer, customer % 5 + 1) for customer in range(CUSTOMERS)]
-CLOCK_STEP = 50
+CLOCK_STEP, FORGOTTEN = 50, 500
 RESIDUES = 7
 NUMBER = pa.schema([pa.field("value", pa.int64(), nullable=False)])
 SPLITS, BATCH = 3, 200
@@ -156,6 +157,7 @@ class Ledger(cw.KeyedProcess):
 
     schema = "customer long, at long, n long, ids long, highest long, total long, mean double"
     by_the_clock = cw.SideOutput("by_the_clock", "customer long, n long, at_the_end boolean")
+    visits = cw.SideOutput("visits", "customer long, number long, lately long, began long, ended long")
 
     highest = cw.ValueState("long", ttl="1 day")
     running = cw.ListState("struct<id:long,ts:long>")
@@ -168,8 +170,11 @@ class Ledger(cw.KeyedProcess):
         result=lambda sums: sums[1] / sums[0],
     )
     total = cw.ReducingState("long", lambda total, amount: total + amount)
+    visited = cw.ValueState("long")
+    lately = cw.ValueState("long", ttl=f"{FORGOTTEN}ms")
 
     def process(self, row: Any, ctx: Any) -> None:
+        self._visit(ctx)
         self.highest.value = max(self.highest.value or 0, row.amount)
         end = row.ts // PERIOD * PERIOD + PERIOD
         self.running.append((row.id, row.ts))
@@ -180,6 +185,13 @@ class Ledger(cw.KeyedProcess):
         ctx.timers.event_time(end - 1)
         ctx.timers.event_time(AT_THE_END)
         ctx.timers.processing_time(ctx.now // CLOCK_STEP * CLOCK_STEP + CLOCK_STEP)
+
+    def _visit(self, ctx: Any) -> None:
+        """The clock is read before and after: it may tick in between."""
+        began = ctx.now
+        self.visited.value = number = (self.visited.value or 0) + 1
+        self.lately.value = lately = (self.lately.value or 0) + 1
+        ctx.emit(self.visits, (ctx.key, number, lately, began, ctx.now))
 
     def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
         if timestamp == AT_THE_END:
@@ -211,6 +223,27 @@ class Visit(cw.WindowProcess):
 
     def process(self, rows: list[Any], ctx: Any) -> Iterator[Any]:
         yield ctx.key, len(rows), sum(row.amount for row in rows)
+
+
+class Spread(cw.AggregateFunction):
+    """How far amounts are apart, and the sum of their ids: of merging twice or never, one of them tells."""
+
+    accumulator_type = "struct<low:long,high:long,ids:long>"
+    result_type = "struct<spread:long,ids:long>"
+
+    def create(self) -> Any:
+        return 10**9, -1, 0
+
+    def add(self, accumulator: Any, row: Any) -> Any:
+        low, high, ids = accumulator
+        return min(low, row.amount), max(high, row.amount), ids + row.id
+
+    def merge(self, a: Any, b: Any) -> Any:
+        return min(a.low, b.low), max(a.high, b.high), a.ids + b.ids
+
+    def result(self, accumulator: Any) -> Any:
+        low, high, ids = accumulator
+        return high - low, ids
 
 
 class Accounts(cw.CoProcess):
@@ -298,7 +331,12 @@ def summed(reduced: Any, row: Any) -> Any:
 # --- the pipeline --------------------------------------------------------------------------------------------------------
 
 
-def pipeline(env: cw.Environment, count: int, gate: Path | None = None) -> None:
+MORE = frozenset({"slides", "spreads", "clock_slides", "clock_sessions"})
+"""Kinds of windows that are there already, but aggregated or timed otherwise. Each has subtasks of its own, which on Spark are
+processes: with them, two cores have more of those to run than they can."""
+
+
+def pipeline(env: cw.Environment, count: int, gate: Path | None = None, *, more: bool = True) -> None:
     """Each result is collected under its name; the sources are ``orders``, ``payments`` and ``rules``."""
     unordered = env.read(Numbers(count, gate), uid="orders").select(**columns_of_orders())
     ordered = unordered.with_timestamps("ts", out_of_orderness=OUT_OF_ORDER)
@@ -332,15 +370,38 @@ def pipeline(env: cw.Environment, count: int, gate: Path | None = None) -> None:
         "window_pairs": by_customer.window(cw.tumbling(f"{SHARED_WINDOW}ms")).join(by_payer),
         "accounts": by_customer.connect(by_payer).process(Accounts(), Accounts.schema),
     }
+    if more:
+        # Which record is the last to come is open, but not the last slide that has one.
+        with_slide = ordered.with_columns(slide=pl.col("ts") // SLIDE).key_by("customer")
+        results |= {
+            "slides": with_slide.window(cw.sliding(f"{SLIDING}ms", f"{SLIDE}ms")).agg(
+                n=cw.count(),
+                lo=cw.min("amount"),
+                mean=cw.mean("amount"),
+                first=cw.first("slide"),
+                last=cw.last("slide"),
+            ),
+            "spreads": by_customer.window(cw.session(f"{SESSION_GAP}ms")).agg(
+                own=Spread(), lo=cw.min("amount"), mean=cw.mean("amount"), items=cw.count_distinct("item")
+            ),
+            "clock_slides": by_customer.window(cw.sliding("300ms", "100ms"), time="processing").agg(
+                n=cw.count(), total=cw.sum("amount"), hi=cw.max("amount"), first=cw.first("customer")
+            ),
+            "clock_sessions": by_customer.window(cw.session("80ms"), time="processing").agg(
+                n=cw.count(), total=cw.sum("amount"), hi=cw.max("amount"), first=cw.first("customer")
+            ),
+        }
     for name, stream in results.items():
         stream.uid(name).collect(name)
     results["ledger"].side_output("by_the_clock").collect("by_the_clock")
+    results["ledger"].side_output("visits").collect("visits")
     results["in_time"].side_output("late").collect("late")
 
 
 RESULTS = frozenset(
     {
-        *("ledger", "by_the_clock", "tumbling", "sliding", "session", "clock_windows", "in_time", "late"),
+        *("ledger", "by_the_clock", "visits", "tumbling", "sliding", "slides", "session", "spreads"),
+        *("clock_windows", "clock_slides", "clock_sessions", "in_time", "late"),
         *("weighted", "numbered", "all_pairs", "near_pairs", "window_pairs", "accounts"),
     }
 )
@@ -350,25 +411,24 @@ RESULTS = frozenset(
 
 Told = dict[str, Counter[Any]]
 
+CLOCK_WINDOWS = frozenset({"clock_windows", "clock_slides", "clock_sessions"})
+BY_SUBTASK = "numbered by subtask"
+"""Holds for as long as there are as many subtasks as before."""
+
 
 def told(rows: Mapping[str, Iterable[Any]]) -> Told:
     """How often each row came out, by result; what the clock or the parallelism parts is put together again."""
-    apart = {"by_the_clock", "clock_windows", "in_time", "late", "session"}
+    apart = {"by_the_clock", "visits", *CLOCK_WINDOWS, "in_time", "late", "session", "numbered"}
     found: Told = {name: Counter(map(_plain, rows[name])) for name in rows if name not in apart}
     found["by_the_clock"] = _added_up((row.customer, row.n) for row in rows["by_the_clock"])
-    found["clock_windows"] = _over_windows(rows["clock_windows"])
-    # What late records change is told again, with more of them.
-    latest: dict[Any, int] = {}
-    for row in rows["in_time"]:
-        window = row.customer, row.window_start
-        latest[window] = max(row.n, latest.get(window, 0))
-    # A record is in a window or late; which of them depends on who was how fast.
-    found["in_time"] = _added_up((customer, n) for (customer, _), n in latest.items())
-    found["in_time"] += Counter(row.customer for row in rows["late"])
+    found["visits"] = _visits(rows["visits"])
+    for name in CLOCK_WINDOWS & rows.keys():
+        found[name] = _over_windows(rows[name])
+    found["in_time"] = _in_time(list(rows["in_time"]), list(rows["late"]))
     # The last column says so of early results, and those depend on the clock.
     found["session"] = Counter(_plain(row)[:-1] for row in rows["session"] if not row.early)
-    if "numbered" in rows:
-        found["numbered"] = _numbering(list(rows["numbered"]))
+    found["numbered"] = _numbering(list(rows["numbered"]))
+    found[BY_SUBTASK] = _numbering_by_subtask(list(rows["numbered"]))
     return found
 
 
@@ -402,21 +462,59 @@ def _over_windows(rows: Iterable[Any]) -> Counter[Any]:
     return found
 
 
+def _visits(rows: Iterable[Any]) -> Counter[Any]:
+    """How many visits each customer made, and how many of them were counted though forgotten, or forgotten though counted."""
+    found: Counter[Any] = Counter({"wrong": 0})
+    for customer, visits in _by(rows, lambda row: row.customer).items():
+        visits.sort(key=lambda row: row.number)
+        found[customer] = len(visits)
+        found["wrong"] += [row.number for row in visits] != list(range(1, len(visits) + 1))
+        found["wrong"] += visits[0].lately != 1
+        for before, row in itertools.pairwise(visits):
+            shortest, longest = row.began - before.ended, row.ended - before.began
+            right = {before.lately + 1} if shortest < FORGOTTEN else set()
+            if longest >= FORGOTTEN:
+                right.add(1)
+            found["wrong"] += row.lately not in right
+    return found
+
+
+def _in_time(rows: list[Any], late: list[Any]) -> Counter[Any]:
+    """A record is in its window or late; which of them depends on who was how fast, except for those that come in time."""
+    found: Counter[Any] = Counter()
+    for customer, start, _, n in map(_plain, rows):
+        # What late records change is told again, with more of them.
+        found[customer, start] = max(n, found[customer, start])
+    found += Counter((row.customer, row.ts // NARROW * NARROW) for row in late)
+    found["told twice"] = len(rows) - len(set(map(_plain, rows)))
+    found["late without reason"] = sum(row.id % 10 not in (4, 9) for row in late)
+    return found
+
+
 def _numbering(rows: list[Any]) -> Counter[Any]:
-    """Of each subtask: numbers from 1 on without a gap, and no residue twice."""
-    highest: dict[int, int] = {}
-    for row in rows:
-        highest[row.subtask] = max(highest.get(row.subtask, 0), row.number)
+    """No residue twice by any subtask."""
     new = [(row.subtask, row.new) for row in rows if row.new is not None]
     return Counter(
         {
             "rows": len(rows),
-            "different": len({(row.subtask, row.number) for row in rows}),
-            "highest": sum(highest.values()),
             "residues": len({residue for _, residue in new}),
             "residues told twice": len(new) - len(set(new)),
         }
     )
+
+
+def _numbering_by_subtask(rows: list[Any]) -> Counter[Any]:
+    """Of each subtask: numbers from 1 on without a gap."""
+    highest: dict[int, int] = {}
+    for row in rows:
+        highest[row.subtask] = max(highest.get(row.subtask, 0), row.number)
+    return Counter({"different": len({(row.subtask, row.number) for row in rows}), "highest": sum(highest.values())})
+
+
+def lines(numbers: Iterable[int]) -> int:
+    """How often it was counted from 1 on, by whichever subtask; 0: not without a gap."""
+    often = Counter(numbers)
+    return often[1] if all(often[number] <= often[number - 1] for number in often if number > 1) else 0
 
 
 def truth(count: int) -> Told:
@@ -451,9 +549,33 @@ def truth(count: int) -> Told:
             )
             for (customer, start, end), rows in _windows(ordered, SLIDING, SLIDE).items()
         ),
-        "session": _sessions(ordered),
+        "slides": Counter(
+            (
+                customer,
+                start,
+                end,
+                len(rows),
+                min(row.amount for row in rows),
+                _mean(rows),
+                min(row.ts for row in rows) // SLIDE,
+                max(row.ts for row in rows) // SLIDE,
+            )
+            for (customer, start, end), rows in _windows(ordered, SLIDING, SLIDE).items()
+        ),
+        "session": Counter(
+            (customer, len(rows), sum(row.amount for row in rows), start, end)
+            for customer, start, end, rows in _sessions(ordered)
+        ),
+        "spreads": Counter(
+            (customer, start, end, _spread(rows), lowest, _mean(rows), len({row.item for row in rows}))
+            for customer, start, end, rows in _sessions(ordered)
+            for lowest in [min(row.amount for row in rows)]
+        ),
+        "visits": per_customer,
         "clock_windows": _of_all(ordered),
-        "in_time": per_customer,
+        "clock_slides": _of_all(ordered, times=3),
+        "clock_sessions": _of_all(ordered),
+        "in_time": Counter((order.customer, _late_time(order) // NARROW * NARROW) for order in ordered),
         "all_pairs": Counter(
             (a.item, a.id, a.customer, a.amount, a.ts, b.number, b.payer, b.ts)
             for a, b in _pairs(ordered, paid, lambda order: order.item, lambda payment: payment.thing)
@@ -470,9 +592,8 @@ def truth(count: int) -> Told:
         ),
         "accounts": _accounts(ordered, paid),
         "weighted": Counter((order.id, order.amount * dict(RULES).get(order.customer, 0)) for order in ordered),
-        "numbered": Counter(
-            {"rows": count, "different": count, "highest": count, "residues": RESIDUES, "residues told twice": 0}
-        ),
+        "numbered": Counter({"rows": count, "residues": RESIDUES}),
+        BY_SUBTASK: Counter({"different": count, "highest": count}),
     }
 
 
@@ -483,11 +604,24 @@ def _by(records: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, list[Any
     return found
 
 
-def _of_all(ordered: list[Order]) -> Counter[Any]:
-    found: Counter[Any] = Counter({"of another customer": 0})
+def _late_time(order: Order) -> int:
+    return order.ts - {9: FAR_BEHIND, 4: BEHIND}.get(order.id % 10, 0)
+
+
+def _mean(rows: list[Order]) -> float:
+    return sum(row.amount for row in rows) / len(rows)
+
+
+def _spread(rows: list[Order]) -> tuple[int, int]:
+    amounts = [row.amount for row in rows]
+    return max(amounts) - min(amounts), sum(row.id for row in rows)
+
+
+def _of_all(ordered: list[Order], times: int = 1) -> Counter[Any]:
+    found: Counter[Any] = Counter()
     for customer, rows in _by(ordered, lambda order: order.customer).items():
-        found[customer, "n"] = len(rows)
-        found[customer, "total"] = sum(row.amount for row in rows)
+        found[customer, "n"] = len(rows) * times
+        found[customer, "total"] = sum(row.amount for row in rows) * times
         found[customer, "hi"] = max(row.amount for row in rows)
     return found
 
@@ -514,8 +648,7 @@ def _ledger(ordered: list[Order]) -> Counter[Any]:
     return periods + ends
 
 
-def _sessions(ordered: list[Order]) -> Counter[Any]:
-    found: Counter[Any] = Counter()
+def _sessions(ordered: list[Order]) -> Iterator[tuple[Any, int, int, list[Order]]]:
     for customer, rows in _by(sorted(ordered, key=lambda order: order.ts), lambda order: order.customer).items():
         sessions = [[rows[0]]]
         for row in rows[1:]:
@@ -523,9 +656,7 @@ def _sessions(ordered: list[Order]) -> Counter[Any]:
                 sessions.append([])
             sessions[-1].append(row)
         for each in sessions:
-            amount = sum(row.amount for row in each)
-            found[customer, len(each), amount, each[0].ts, each[-1].ts + SESSION_GAP] += 1
-    return found
+            yield customer, each[0].ts, each[-1].ts + SESSION_GAP, each
 
 
 def _pairs(
@@ -548,10 +679,14 @@ def _accounts(ordered: list[Order], paid: list[Payment]) -> Counter[Any]:
 
 def difference(found: Told, expected: Told) -> dict[str, str]:
     """For each result that is wrong, some of what is missing and of what is too much; empty: all is right."""
+    nothing: Counter[Any] = Counter()
+    pairs = {
+        name: (found.get(name, nothing), expected.get(name, nothing)) for name in sorted(found.keys() | expected.keys())
+    }
     return {
-        name: f"missing {_some(expected[name] - found[name])}, too much {_some(found[name] - expected[name])}"
-        for name in found
-        if found[name] != expected[name]
+        name: f"missing {_some(right - got)}, too much {_some(got - right)}"
+        for name, (got, right) in pairs.items()
+        if got != right
     }
 
 

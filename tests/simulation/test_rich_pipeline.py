@@ -10,9 +10,9 @@ import pytest
 
 import cutwater as cw
 from cutwater.testing import ADVANCE, CHECKPOINT, FAIL, TRIGGER, run, script
-from tests.rich_pipeline import BACKENDS, difference, pipeline, told, truth
+from tests.rich_pipeline import BACKENDS, CLOCK_WINDOWS, RESULTS, difference, pipeline, told, truth
 
-COUNT = 400
+COUNT = 300
 NUMBERS = list(range(COUNT))
 
 
@@ -58,7 +58,7 @@ ON_DISK = [name for name in BACKENDS if name not in IN_MEMORY]
 @pytest.mark.parametrize(
     ("backend", "parallelism", "seed"),
     [
-        *itertools.product(IN_MEMORY, [1, 3], range(4)),
+        *itertools.product(IN_MEMORY, [1, 3], range(3)),
         # Some hundred databases are opened in each run, and that takes its time.
         *itertools.product(ON_DISK, [1], [0]),
         *itertools.product(ON_DISK, [3], [2]),
@@ -80,7 +80,8 @@ def test_failures_change_nothing_when_cuts_are_unaligned(backend: str, paralleli
 def test_timers_of_the_clock_fire_in_between_and_not_only_at_the_end(backend: str) -> None:
     got = _run(backend, 2, _failing(seed=3), seed=3)
     assert not all(row.at_the_end for row in got["by_the_clock"])
-    assert len({row.window_start for row in got["clock_windows"]}) > 1
+    for name in CLOCK_WINDOWS:
+        assert len({row.window_start for row in got[name]}) > 1
     assert any(row.early for row in got["session"])
 
 
@@ -89,3 +90,24 @@ def test_late_records_change_windows_that_were_told() -> None:
         (row.customer, row.window_start) for row in _run("memory", 1, _failing(seed=3), seed=3)["in_time"]
     )
     assert max(told_of.values()) > 1
+
+
+def test_what_is_forgotten_after_a_while_was_counted_before() -> None:
+    visits = _run("memory", 1, _failing(seed=3), seed=3)["visits"]
+    assert any(row.lately == 1 and row.number > 1 for row in visits)
+    assert any(row.lately > 1 for row in visits)
+
+
+def test_whatever_is_missing_or_too_much_is_noticed() -> None:
+    got = _run("memory", 1, _failing(seed=3), seed=3)
+    assert got.keys() == RESULTS
+    right = truth(COUNT)
+    assert difference(told(got), right) == {}
+    for name, rows in got.items():
+        wrong = "in_time" if name == "late" else name  # a record is in one of the two
+        for changed in ([], rows[1:], [*rows, rows[-1]]):
+            assert wrong in difference(told({**got, name: changed}), right)
+    found = told(got)
+    for name in found:
+        assert difference({each: rows for each, rows in found.items() if each != name}, right).keys() == {name}
+        assert difference(found, {each: rows for each, rows in right.items() if each != name}).keys() == {name}

@@ -88,7 +88,8 @@ def wait_until_settled(job: cw.Job) -> None:
 
 @dataclass(frozen=True)
 class Measured:
-    """Of some checkpoints: the median time, and of all else the most that any subtask had in any of them."""
+    """Of some checkpoints: the median time, and of all else the most that any subtask had in any of them. Bases among increments
+    count only for how long the loop stands still."""
 
     stored: int
     seconds: float
@@ -96,10 +97,11 @@ class Measured:
     gap: float
 
     @classmethod
-    def of(cls, taken: list[CheckpointInfo]) -> "Measured":
+    def of(cls, taken: list[CheckpointInfo], bases: list[CheckpointInfo]) -> "Measured":
+        stored, taken = taken, taken + bases
         return cls(
-            stored=max(info.written_bytes for info in taken),
-            seconds=statistics.median(info.duration for info in taken),
+            stored=max(info.written_bytes for info in stored),
+            seconds=statistics.median(info.duration for info in stored),
             sync=max(part.sync_duration for info in taken for part in info.subtasks),
             gap=max(part.longest_gap for info in taken for part in info.subtasks),
         )
@@ -119,6 +121,7 @@ def checkpoints_of(job: cw.Job, increments: bool) -> Measured:
     wait_for_keys(job, KEYS)
     wait_until_settled(job)
     taken: list[CheckpointInfo] = []
+    bases: list[CheckpointInfo] = []
     with StallWatch() as watch:
         # What a checkpoint tells of the loop was since the cut before, while that one was stored among it.
         asked, stalled = 0, watch.take()
@@ -128,9 +131,9 @@ def checkpoints_of(job: cw.Job, increments: bool) -> Measured:
             info = job.trigger_checkpoint()
             asked, before, stalled = asked + 1, stalled, watch.take()
             print(f"{info.duration:.2f} s, gap {1e3 * info.longest_gap:.0f} ms, machine {1e3 * stalled:.0f} ms")
-            if max(before, stalled) < STALLED and not (increments and is_base(info)):
-                taken.append(info)
-    return Measured.of(taken)
+            if max(before, stalled) < STALLED:
+                (bases if increments and is_base(info) else taken).append(info)
+    return Measured.of(taken, bases)
 
 
 def seconds_to_first_checkpoint(env: cw.Environment, name: str) -> float:
