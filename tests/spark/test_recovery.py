@@ -221,7 +221,7 @@ def test_a_copy_of_the_storage_that_is_put_back_within_an_attempt_is_refused_by_
     job = start()
     wait_until(lambda: sum(each.records_in for each in job.progress.values()) > 0, "records")
     copied = job.trigger_checkpoint().id or 0
-    shutil.copytree(tmp_path / "checkpoints", tmp_path / "copy")
+    shutil.copytree(tmp_path / "checkpoints", tmp_path / "copy", ignore=shutil.ignore_patterns(".tmp-*"))
     wait_until(
         lambda: bool(job.trigger_checkpoint()) and max(map(checkpoint_of, shown()), default=0) > copied,
         "output behind the copy",
