@@ -104,6 +104,7 @@ class StoreCut:
         self._folder = folder
         self._writers: list[Callable[[], None]] = []
         self._users = 0
+        self._releases: list[Callable[[], None]] = []
         self._files: tuple[StoredFile, ...] | None = None
         self._failure: Exception | None = None
         self.is_over = False
@@ -152,7 +153,10 @@ class StoreCut:
         finally:
             self._open_gate()
 
-    def release(self) -> None:
+    def release(self, release_rows: Callable[[], None]) -> None:
+        """``release_rows`` is called when nobody can link any more: whoever does so reads them, and that may be the loop while
+        the snapshot thread lets go."""
+        self._releases.append(release_rows)
         self._users -= 1
         if self._users == 0:
             self._gate.forget(self)
@@ -161,6 +165,8 @@ class StoreCut:
         """For ``Gate``: nobody needs it any more."""
         if not self.is_over:
             self._open_gate()
+        for release_rows in self._releases:
+            release_rows()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _open_gate(self) -> None:

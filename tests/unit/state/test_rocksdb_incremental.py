@@ -32,7 +32,10 @@ from cutwater.state.descriptors import BoundStates, bind_states
 from cutwater.state.frozen import FrozenTable, WholeTable
 from cutwater.state.rocksdb_cut import WHILE_LINKED, Gate
 from cutwater.state.rocksdb_database import Database
+from cutwater.state.rocksdb_family import Family
+from cutwater.state.rocksdb_frozen import FrozenFiles
 from cutwater.state.rocksdb_layout import Content, Layout
+from cutwater.state.rocksdb_space import FrozenRocksDBAggregates
 from cutwater.state.stored import Form, StoredFile, StoredTable
 from cutwater.state.tables import Column, JoinSide, Merge, Update
 from cutwater.testing.contract_tables import KINDS, Kind
@@ -675,6 +678,35 @@ def test_a_cut_that_ends_while_the_loop_looks_at_the_gate_is_heard_of_first(
     for _ in range(3):
         store.tend()
     assert [table.get(key) for key in range(10)] == list(range(10))
+
+
+def test_rows_of_a_cut_that_is_let_go_while_the_loop_links_it_are_as_they_were_until_that_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint failed, and the snapshot thread lets go of it; the loop's memory is full, and it links in its place."""
+    job = Job(tmp_path)
+    store = job.open()
+    table = store.aggregates("n", KEYS, COLUMNS)
+    counted(table, np.arange(1000))
+    [frozen] = job.freeze(store)
+    assert isinstance(frozen, FrozenFiles)
+    released: list[str] = []
+    release_rows, ingest = FrozenRocksDBAggregates.release, Family.ingest
+
+    def noted(rows: FrozenRocksDBAggregates) -> None:
+        released.append("rows")
+        release_rows(rows)
+
+    def let_go_meanwhile(family: Family, entries: Any) -> None:
+        frozen.release()
+        assert not released
+        ingest(family, entries)
+
+    monkeypatch.setattr(FrozenRocksDBAggregates, "release", noted)
+    monkeypatch.setattr(Family, "ingest", let_go_meanwhile)
+    frozen.cut.link()
+    assert released
+    store.close()
 
 
 @pytest.fixture
