@@ -12,7 +12,7 @@ pytestmark = pytest.mark.timeout(600)
 
 WIDTHS = pytest.mark.parametrize("parallelism", [1, 3])
 
-COUNT = 900
+COUNT = 600
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +38,7 @@ def test_everything_comes_out_right_when_nothing_happens(
 ) -> None:
     job = _started(tmp_path, backend, parallelism, gate=None)
     result = job.wait("300s")
-    # That it is one attempt is not asked: with 40 workers on two slow cores it sometimes was two, and why is not known yet.
-    print(f"{result.attempts} attempts: {job.log}")
+    assert result.attempts == 1, job.log
     assert difference(told({name: result.rows(name) for name in RESULTS - MORE}), expected) == {}
 
 
@@ -55,7 +54,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing(
     kill_worker(job, f"ledger[{parallelism - 1}]")
     gate.touch()
     result = job.wait("300s")
-    assert result.attempts == 2
+    assert result.attempts == 2, job.log
     rows = {name: result.rows(name) for name in RESULTS - MORE}
     assert difference(told(rows), expected) == {}
     assert not all(row.at_the_end for row in rows["by_the_clock"]), "no timer of the clock fired"
