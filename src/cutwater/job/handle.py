@@ -175,7 +175,8 @@ class Job:
             case str():
                 raise CutwaterError(f"Job {self.name!r}: the checkpoint failed: {answer}")
             case None:
-                raise CutwaterError(f"Job {self.name!r} is {state.status}: no checkpoint can be taken.")
+                why = "" if state.failure is None else f" {state.failure}"
+                raise CutwaterError(f"Job {self.name!r} is {state.status}: no checkpoint can be taken.{why}")
 
     def end_unread(self) -> None:
         """``cancel``, because nobody reads what the job tells any more: its checkpoints stay, whatever ``on_cancel`` says."""

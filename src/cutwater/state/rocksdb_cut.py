@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from cutwater.state.frozen import FilePlace, too_large
+from cutwater.state.frozen import FilePlace, FrozenTable, too_large
 from cutwater.state.rocksdb_database import Database, bytes_of_families
 from cutwater.state.stored import Form, StoredFile, StoredTable
 
@@ -104,7 +104,8 @@ class StoreCut:
         self._folder = folder
         self._writers: list[Callable[[], None]] = []
         self._users = 0
-        self._releases: list[Callable[[], None]] = []
+        self._rows: list[FrozenTable] = []
+        """Of tables that let go of it."""
         self._files: tuple[StoredFile, ...] | None = None
         self._failure: Exception | None = None
         self.is_over = False
@@ -153,10 +154,9 @@ class StoreCut:
         finally:
             self._open_gate()
 
-    def release(self, release_rows: Callable[[], None]) -> None:
-        """``release_rows`` is called when nobody can link any more: whoever does so reads them, and that may be the loop while
-        the snapshot thread lets go."""
-        self._releases.append(release_rows)
+    def release(self, rows: FrozenTable) -> None:
+        """By a table. Its ``rows`` go with the cut: until that is given up, the loop may link it, and goes through them."""
+        self._rows.append(rows)
         self._users -= 1
         if self._users == 0:
             self._gate.forget(self)
@@ -165,8 +165,8 @@ class StoreCut:
         """For ``Gate``: nobody needs it any more."""
         if not self.is_over:
             self._open_gate()
-        for release_rows in self._releases:
-            release_rows()
+        for rows in self._rows:
+            rows.release()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _open_gate(self) -> None:

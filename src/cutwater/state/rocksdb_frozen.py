@@ -144,4 +144,4 @@ class FrozenFiles:
         return StoredTable(self.name, files, self.family.about, first, last, Form.ROCKSDB, details)
 
     def release(self) -> None:
-        self.cut.release(self.rows.release)
+        self.cut.release(self.rows)

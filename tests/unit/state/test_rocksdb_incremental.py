@@ -864,6 +864,30 @@ def test_a_cut_is_given_up_without_waiting_for_another_that_is_linked(
     assert job.resume().rows("s", KEYS, pa.int64()).get(0) == 2
 
 
+def test_a_cut_whose_tables_let_go_of_it_one_by_one_can_be_linked_until_the_last_one_does(
+    tmp_path: Path, gates: list[Gate]
+) -> None:
+    """The snapshot thread stands still in between, and the loop, whose memory is full, links the cut in its place."""
+    job = Job(tmp_path, cache="1MB")
+    store = job.open()
+    table, other = (store.aggregates(name, KEYS, COLUMNS) for name in ("n", "m"))
+    counted(table, np.arange(3000))
+    first, second = job.freeze(store)
+    assert isinstance(first, FrozenFiles)
+    first.release()
+    counted(table, np.arange(3000))  # where nobody reads a snapshot, rows are changed in place
+    assert gates[0].is_shut
+    for start in range(0, 30_000, 3000):
+        counted(other, np.arange(start, start + 3000))
+    assert not gates[0].is_shut
+    [folder] = job.local.glob("*/*/cut-1")
+    entries = rocksdb_database.read_family(str(folder), "n", b"", b"\xff" * 8, 1 << 20)
+    counts = [count for batch in first.layout.decoded(entries) for count in batch.column("n").to_pylist()]
+    assert counts == [1] * 3000
+    second.release()
+    store.close()
+
+
 def test_a_side_of_a_join_that_comes_as_rows_hides_nothing_of_one_that_stays_in_its_files(tmp_path: Path) -> None:
     """Its columns stand in another order now, so that they are read and added; some wait to be written behind that."""
     left, right = pa.schema([("k", pa.int64()), ("v", pa.int64())]), pa.schema([("k", pa.int64()), ("w", pa.int64())])
