@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from cutwater.arguments import methods_take_no_others
 from cutwater.errors import ConfigError
 from cutwater.functions import BroadcastProcess, CoProcess, checked_instance, refuse_keyed_state
 from cutwater.graph.logical import Exchange
@@ -14,6 +15,7 @@ from cutwater.schema import SchemaLike
 from cutwater.stream import Stream, add_operator, time_kept
 
 
+@methods_take_no_others
 class ConnectedStreams:
     """``left.connect(right)``: keyed when both are, or when the left one is and the right one is broadcast."""
 

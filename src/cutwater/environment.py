@@ -6,7 +6,7 @@ from dataclasses import fields
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from cutwater.arguments import takes_no_others
+from cutwater.arguments import methods_take_no_others, takes_no_others
 from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.statistics import CheckpointHistory
@@ -47,6 +47,7 @@ DEFAULT_CHECKPOINTING = Checkpointing()
 
 
 @takes_no_others
+@methods_take_no_others
 class Environment:
     """Write a pipeline with ``read`` and the methods of streams, then ``execute`` or ``start`` it.
 

@@ -8,6 +8,7 @@ import polars as pl
 import pyarrow as pa
 
 from cutwater.aggregates import AggregateKind, AggregateSpec, Aggregation, in_columns
+from cutwater.arguments import methods_take_no_others
 from cutwater.duration import Duration, whole_milliseconds
 from cutwater.errors import ConfigError
 from cutwater.flow.event_time import EventTime
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from cutwater.environment import Environment
 
 
+@methods_take_no_others
 class KeyedStream:
     """A stream whose records meet by key. State belongs to keys, so stateful operators stand here.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import polars as pl
 import pyarrow as pa
 
+from cutwater.arguments import methods_take_no_others
 from cutwater.connectors.collect import Collect
 from cutwater.connectors.print import print_sink
 from cutwater.connectors.sink import Sink
@@ -38,6 +39,7 @@ Expression = pl.Expr | str
 RowFunction = Callable[[Any], Any]
 
 
+@methods_take_no_others
 class Stream:
     """Records of one schema, from one or (after ``union``) several inputs."""
 

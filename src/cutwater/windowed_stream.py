@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pyarrow as pa
 
 from cutwater.aggregates import AggregateFunction, AggregateSpec, Aggregation, in_columns
+from cutwater.arguments import methods_take_no_others
 from cutwater.errors import ConfigError
 from cutwater.flow.event_time import EventTime
 from cutwater.flow.watermarks import Milliseconds
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from cutwater.keyed_stream import KeyedStream
 
 
+@methods_take_no_others
 class WindowedStream:
     """``k.window(...)``: what is computed for each key and window."""
 

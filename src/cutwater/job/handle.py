@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
 
+from cutwater.arguments import methods_take_no_others
 from cutwater.checkpoint.events import Event, ManualTriggerRequested, RequestId, RequestWithdrawn
 from cutwater.checkpoint.statistics import CheckpointHistory, CheckpointInfo
 from cutwater.control.messages import Progress
@@ -69,6 +70,7 @@ class JobState:
                 self.detail = detail
 
 
+@methods_take_no_others
 class Job:
     """Returned by ``env.start``. All methods may be called from any thread."""
 

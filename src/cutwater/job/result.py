@@ -7,11 +7,13 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
+from cutwater.arguments import methods_take_no_others
 from cutwater.errors import ConfigError
 from cutwater.rows import rows_of
 
 
 @dataclass(frozen=True, slots=True)
+@methods_take_no_others
 class JobResult:
     """``attempts`` counts tries, the first included; ``checkpoints`` those that completed.
 

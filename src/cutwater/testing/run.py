@@ -3,10 +3,12 @@
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
+from cutwater.arguments import takes_no_others
 from cutwater.checkpoint.events import ManualTriggerRequested, RequestId
 from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.memory_storage import MemoryStorage
@@ -29,6 +31,7 @@ from cutwater.testing.simulation import Action, Choose, Simulation, first
 _NEVER = "3650 days"
 
 
+@partial(takes_no_others, found="cw.testing.")
 def run(
     pipeline: Callable[[Environment], Any],
     inputs: Mapping[str, Iterable[Any] | Script],

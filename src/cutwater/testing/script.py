@@ -4,10 +4,12 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
+from cutwater.arguments import takes_no_others
 from cutwater.connectors.source import END, EndOfSplit, Source, SourceContext, SplitReader
 from cutwater.duration import Duration, parse_duration
 from cutwater.rows import batch_of
@@ -44,10 +46,12 @@ FAIL = Fail()
 Mark = Checkpoint | Trigger | Fail | Advance
 
 
+@partial(takes_no_others, found="cw.testing.")
 def ADVANCE(by: Duration) -> Advance:  # noqa: N802 (a mark in a script, like CHECKPOINT and FAIL)
     return Advance(parse_duration("by", by))
 
 
+@partial(takes_no_others, found="cw.testing.")
 def script(*items: Any) -> "Script":
     """``script(rows, CHECKPOINT, rows, FAIL, ADVANCE("5s"))``: lists are rows, anything else that is no mark is one row."""
     flat: list[Any] = []

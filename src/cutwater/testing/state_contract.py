@@ -5,9 +5,11 @@ Each check opens stores of its own, uses them as operators do, and raises Assert
 
 import pickle
 from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 
+from cutwater.arguments import takes_no_others
 from cutwater.flow.hashing import hash_columns
 from cutwater.state.backend import StateBackend
 from cutwater.state.tables import Column, JoinSide, Merge, Update
@@ -37,6 +39,7 @@ from cutwater.testing.snapshot_contract import (
 Check = Callable[[StateBackend], None]
 
 
+@partial(takes_no_others, found="cw.testing.")
 def check_state_backend(backend: StateBackend) -> None:
     """Run every check on ``backend``; AssertionError with the first that fails."""
     for check in STATE_CHECKS:
