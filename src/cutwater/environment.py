@@ -77,13 +77,7 @@ class Environment:
         if checkpointing is not None and not isinstance(checkpointing, Checkpointing):
             raise ConfigError(f"checkpointing={checkpointing!r}: pass cw.Checkpointing(...) or None.")
         self.checkpointing = checkpointing
-        if isinstance(state_backend, type):
-            raise ConfigError(
-                f"state_backend={state_backend!r} is the class, not a setting: write cw.{state_backend.__name__}()."
-            )
-        if state_backend is not None and not isinstance(state_backend, StateBackend):
-            raise ConfigError(f"state_backend={state_backend!r}: pass cw.Memory() or cw.RocksDB().")
-        self.state_backend: StateBackend = state_backend or Memory()
+        self.state_backend = Memory() if state_backend is None else _checked_backend(state_backend)
         if restart is not None and (isinstance(restart, type) or not is_strategy(restart)):
             raise ConfigError(f"restart={restart!r}: pass cw.fixed_delay(...), cw.no_restart() or another strategy.")
         self.restart: RestartStrategy = restart or fixed_delay(attempts=3, delay="1s")
@@ -287,3 +281,16 @@ def default_parallelism() -> int:
 
 def _epoch_offset() -> float:
     return time.time() - time.monotonic()
+
+
+def _checked_backend(given: object) -> StateBackend:
+    if isinstance(given, type):
+        # As users write it: ours stand in cw, theirs where they put them.
+        name = f"cw.{given.__name__}" if given.__module__.startswith("cutwater.") else given.__name__
+        raise ConfigError(f"state_backend={given!r} is the class, not a setting: write {name}().")
+    if not isinstance(given, StateBackend):
+        lacks = ", ".join(name for name in ("incremental", "asynchronous", "open") if not hasattr(given, name))
+        raise ConfigError(
+            f"state_backend={given!r}: pass cw.Memory() or cw.RocksDB(). For a cw.StateBackend of your own it lacks {lacks}."
+        )
+    return given

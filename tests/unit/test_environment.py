@@ -26,6 +26,12 @@ class Counting(cw.KeyedProcess):
     seen = cw.ValueState("long")
 
 
+class HalfABackend:
+    """An own backend that is not finished."""
+
+    def open(self, uid: str, key_groups: Any, max_parallelism: int) -> Any: ...
+
+
 class Untold(cw.Source):
     """Its author forgot to say what its records look like."""
 
@@ -123,6 +129,11 @@ def nested(s: cw.Stream) -> cw.Stream:
             "timeout='99999999999 days' is longer than any job runs",
         ),
         (lambda: cw.Environment(state_backend=cw.Memory), "is the class, not a setting: write cw.Memory()."),
+        (lambda: cw.Environment(state_backend=HalfABackend), "is the class, not a setting: write HalfABackend()."),
+        (
+            lambda: cw.Environment(state_backend=HalfABackend()),
+            "For a cw.StateBackend of your own it lacks incremental, asynchronous.",
+        ),
         (lambda: cw.spark_conf(slots="4"), "slots='4': a whole number of at least 1 is needed."),
         (lambda: cw.spark_conf(master=4), "master=4: a master's URL is needed, like 'spark://host:7077'."),
         (lambda: cw.Environment().read(Untold()), "read: Untold has no schema: give the class schema = 'id long'"),
