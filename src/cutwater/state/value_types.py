@@ -3,6 +3,7 @@
 import datetime as dt
 import math
 from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -36,6 +37,8 @@ def admission(data_type: pa.DataType) -> Admit:
             return _integers(data_type)
         case _ if t.is_floating(data_type):
             return _floats(data_type)
+        case _ if t.is_decimal(data_type):
+            return _decimals(data_type)
         case _ if t.is_string(data_type) or t.is_large_string(data_type):
             return _text
         case _ if t.is_binary(data_type) or t.is_large_binary(data_type):
@@ -124,10 +127,17 @@ def _floats(data_type: pa.DataType) -> Admit:
     to_narrow = np.float32 if data_type.bit_width == 32 else np.float16
 
     def admit(value: Any) -> Any:
-        if type(value) is not float:
-            if isinstance(value, bool) or not isinstance(value, float | int | np.floating | np.integer):
-                raise TypeError("a number is needed")
-            value = float(value)
+        if type(value) is float:
+            return kept(value) if narrow or value != value else value
+        if isinstance(value, bool) or not isinstance(value, float | int | np.floating | np.integer):
+            raise TypeError("a number is needed")
+        admitted = kept(float(value))
+        # Between two floats there are whole numbers, of which one would come back as another.
+        if isinstance(value, int | np.integer) and int(admitted) != int(value):
+            raise ValueError("no such number is exactly that; write float(...) if the nearest one will do")
+        return admitted
+
+    def kept(value: float) -> float:
         if narrow:
             with np.errstate(over="ignore"):
                 rounded = float(to_narrow(value))
@@ -135,6 +145,20 @@ def _floats(data_type: pa.DataType) -> Admit:
                 raise ValueError("it is out of range")
             value = rounded
         return value if value == value else math.nan  # the one that is found again as a map's key
+
+    return admit
+
+
+def _decimals(data_type: Any) -> Admit:
+    before = max(0, data_type.precision - data_type.scale)
+
+    def admit(value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, int | Decimal):
+            raise TypeError("a decimal.Decimal or a whole number is needed")
+        try:
+            return pa.scalar(value, data_type).as_py()
+        except pa.ArrowInvalid:
+            raise ValueError(f"allowed are {before} digits before the point and {data_type.scale} behind it") from None
 
     return admit
 

@@ -3,6 +3,7 @@
 import datetime as dt
 import math
 import re
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -100,3 +101,41 @@ def test_a_date_has_no_time_of_day_in_any_unit() -> None:
     for data_type in (pa.date32(), pa.date64()):
         with pytest.raises(DataError, match="it has a time of day"):
             Place("counts", "last", data_type).admitted(FINE)
+
+
+@pytest.mark.parametrize("value", [2**53 + 1, -(2**53) - 1, np.int64(2**53 + 1), 10**18 + 1])
+def test_a_whole_number_that_no_float_is_is_refused_and_not_rounded(value: Any) -> None:
+    for data_type in (pa.float64(), pa.float32()):
+        says = rf"^counts: state last is {data_type}, which cannot hold .*{value}.*: no such number is exactly that"
+        with pytest.raises(DataError, match=says):
+            Place("counts", "last", data_type).admitted(value)
+    with pytest.raises(DataError, match="exactly"):
+        Place("counts", "last", pa.struct([("n", pa.float64())])).admitted((value,))
+    assert Place("counts", "last", pa.float64()).admitted(float(value)) == float(value)
+
+
+@pytest.mark.parametrize(
+    ("data_type", "value"),
+    [(pa.float64(), 2**60), (pa.float64(), -(2**53)), (pa.float32(), 2**25), (pa.float16(), 2048)],
+)
+def test_a_whole_number_that_a_float_is_is_kept(data_type: Any, value: int) -> None:
+    kept = Place("counts", "last", data_type).admitted(value)
+    assert (type(kept), int(kept)) == (float, value)
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (Decimal("1234.5"), "allowed are 3 digits before the point and 2 behind it"),
+        (Decimal("1.234"), "allowed are 3 digits before the point and 2 behind it"),
+        (Decimal("NaN"), "allowed are 3 digits"),
+        (10**40, "allowed are 3 digits"),
+        (1.5, "a decimal.Decimal or a whole number is needed"),
+        (True, "a decimal.Decimal or a whole number is needed"),
+    ],
+)
+def test_what_a_decimal_cannot_hold_is_told_by_the_digits_that_it_has(value: Any, says: str) -> None:
+    place = Place("counts", "last", pa.decimal128(5, 2))
+    with pytest.raises(DataError, match=rf"^counts: state last is decimal128\(5, 2\), which cannot hold .*: {says}"):
+        place.admitted(value)
+    assert place.admitted(7) == Decimal("7.00")
