@@ -240,6 +240,51 @@ class Failing(Wrong):
         raise ValueError("no such thing")
 
 
+class AddsInPlace(cw.AggregateFunction):
+    """Its author forgot that what is returned counts."""
+
+    accumulator_type = "array<long>"
+    result_type = "long"
+
+    def create(self) -> Any:
+        return []
+
+    def add(self, accumulator: Any, row: Any) -> Any:
+        accumulator.append(row.v)
+
+    def merge(self, a: Any, b: Any) -> Any:
+        return [*a, *b]
+
+    def result(self, accumulator: Any) -> Any:
+        return sum(accumulator)
+
+
+class MergesInPlace(AddsInPlace):
+    def add(self, accumulator: Any, row: Any) -> Any:
+        return [*accumulator, row.v]
+
+    def merge(self, a: Any, b: Any) -> Any:
+        a.extend(b)
+
+
+class Lowest(cw.AggregateFunction):
+    """Nothing, until there is something."""
+
+    accumulator_type = result_type = "long"
+
+    def create(self) -> Any:
+        return None
+
+    def add(self, accumulator: Any, row: Any) -> Any:
+        return row.v if accumulator is None or row.v < accumulator else accumulator
+
+    def merge(self, a: Any, b: Any) -> Any:
+        return min(a, b)
+
+    def result(self, accumulator: Any) -> Any:
+        return accumulator
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
@@ -283,6 +328,29 @@ def test_an_own_aggregate_that_fails_is_named(function: Any, says: str) -> None:
 
     with pytest.raises(cw.JobFailed, match=says):
         run(pipeline, {"in": [("a", 1, 1)]})
+
+
+@pytest.mark.parametrize("function", [AddsInPlace(), MergesInPlace()], ids=["add", "merge"])
+@pytest.mark.parametrize("windows", [None, cw.tumbling("1s"), cw.session("1s")], ids=str)
+def test_an_own_aggregate_that_returns_nothing_is_told_so_and_loses_nothing(function: Any, windows: Any) -> None:
+    def pipeline(env: cw.Environment) -> None:
+        keyed = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts").key_by("k")
+        (keyed if windows is None else keyed.window(windows)).agg(x=function).uid("agg").collect("out")
+
+    method = "add" if type(function) is AddsInPlace else "merge"
+    says = (
+        rf"\(agg\), x: {type(function).__name__}\.{method} gave None, where there was \[1\]\. .*\(is a return missing"
+    )
+    with pytest.raises(cw.JobFailed, match=says):
+        run(pipeline, {"in": script(("a", 1, 1), CHECKPOINT, ("a", 2, 2))})
+
+
+def test_an_accumulator_that_is_nothing_yet_may_be_none() -> None:
+    def pipeline(env: cw.Environment) -> None:
+        env.read(cw.from_rows([], EVENT), uid="in").key_by("k").agg(x=Lowest()).uid("agg").collect("out")
+
+    rows = run(pipeline, {"in": script(("a", 1, 3), CHECKPOINT, ("a", 2, 2), FAIL, ("a", 3, 5))})["out"]
+    assert [row.x for row in rows] == [3, 2, 2]
 
 
 def test_state_of_one_kind_of_aggregate_is_not_read_by_another() -> None:

@@ -14,7 +14,7 @@ from cutwater.errors import ConfigError, DataError, SchemaError
 from cutwater.flow.arrow import Array
 from cutwater.operators.frame_aggregates import FrameAggregates
 from cutwater.operators.user_code import user_error
-from cutwater.rows import batch_of, key_values_of, rows_of, values_of
+from cutwater.rows import batch_of, key_values_of, rows_of, shortened, values_of
 from cutwater.schema import arrow_type, require_columns
 from cutwater.state.encoded_keys import plain
 from cutwater.state.place import Place
@@ -125,7 +125,7 @@ class Own(ValuePart):
                 accumulator = self._admitted(fn.create())
                 for row in rows[start:stop]:
                     # As a row, if it is a struct: the function sees the same kind whoever made it.
-                    accumulator = self._admitted(fn.add(accumulator, row))
+                    accumulator = self._returned("add", accumulator, fn.add(accumulator, row))
                 found.append(accumulator)
         except DataError:
             raise
@@ -140,7 +140,7 @@ class Own(ValuePart):
             found = self._fn.merge(self._handed_out(before), self._handed_out(after))
         except Exception as error:
             raise user_error(error, f"{self._where}, {self.name}") from error
-        return self._admitted(found)
+        return self._returned("merge", before, found)
 
     def finished(self, value: Any) -> Any:
         try:
@@ -153,6 +153,14 @@ class Own(ValuePart):
 
     def _admitted(self, value: Any) -> Any:
         return None if value is None else self._place.admitted(value)
+
+    def _returned(self, method: str, before: Any, after: Any) -> Any:
+        if after is None and before is not None:
+            raise DataError(
+                f"{self._where}, {self.name}: {type(self._fn).__name__}.{method} gave None, where there was {shortened(before)}. "
+                "It must return the accumulator (is a return missing?)."
+            )
+        return self._admitted(after)
 
     def _handed_out(self, value: Any) -> Any:
         return value if self._copied is None else self._copied(value)
