@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from datetime import UTC, datetime, timedelta
 from operator import index
 from types import FunctionType
@@ -293,8 +294,8 @@ def checked_function(method: str, fn: Any, *parameters: str) -> Any:
 
 
 def checked_instance(method: str, fn: Any, wanted: type[Function], needed: Sequence[str] = ("process",)) -> Any:
-    """``fn`` or, of a class, an instance; ConfigError if it is no ``wanted`` or lacks a method that is ``needed``, or has a
-    state that nothing there can write."""
+    """An instance for this operator alone: of a class, or a copy of ``fn``. ConfigError if it is no ``wanted`` or lacks a method
+    that is ``needed``, or has a state that nothing there can write."""
     if isinstance(fn, type) and issubclass(fn, wanted):
         try:
             fn = fn()
@@ -312,7 +313,8 @@ def checked_instance(method: str, fn: Any, wanted: type[Function], needed: Seque
             f"{method}: {type(fn).__name__}.{next(iter(states))} is a BroadcastState, which nothing can write here: it is filled "
             f"in process_broadcast of a cw.BroadcastProcess, s.connect(other.broadcast()).process(...)."
         )
-    return fn
+    # Two operators of one chain would share one object, and each other's state. What it refers to is still shipped once.
+    return copy(fn)
 
 
 def refuse_keyed_state(method: str, fn: Function) -> None:

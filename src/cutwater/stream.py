@@ -1,6 +1,7 @@
 """Streams: what users write. Every method adds a node to the pipeline and returns the stream behind it."""
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -189,6 +190,8 @@ class Stream:
         """Records end in ``sink``. A stream may be written to several; ``uid`` is the name its transactions go by."""
         if not isinstance(sink, Sink):
             raise ConfigError(f"write: {sink!r} is not a sink. Use cw.parquet_sink(path) or another cw.*_sink.")
+        # Its own: a sink that is written to twice would be opened twice in one chain, and be only the second of them.
+        sink = copy(sink)
         sink.check(self.schema)
         operator = CollectOperator(self.schema) if isinstance(sink, Collect) else SinkOperator(sink, self.schema)
         draft = Draft(sink.describe(), NodeKind.SINK, operator, self._inputs, self.schema, sink=sink)
