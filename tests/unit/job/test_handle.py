@@ -90,10 +90,12 @@ def test_a_question_to_an_attempt_that_lives_is_not_repeated() -> None:
     assert [type(event) for event in attempts.asked] == [ManualTriggerRequested, RequestWithdrawn]
 
 
-def test_a_question_to_a_job_that_ends_says_how_it_ended() -> None:
+def test_a_question_to_a_job_that_ends_says_how_and_why_it_ended() -> None:
     job, attempts = job_of(silent=10**9)
+    attempts.state.failure = cw.JobFailed("counts, subtask 0: no such thing")
     threading.Timer(0.2, lambda: attempts.state.set_status("failed")).start()
-    with pytest.raises(cw.CutwaterError, match="is failed: no checkpoint can be taken"):
+    says = r"is failed: no checkpoint can be taken\. counts, subtask 0: no such thing"
+    with pytest.raises(cw.CutwaterError, match=says):
         job.trigger_checkpoint("20s")
 
 
