@@ -24,9 +24,11 @@ class Outflow:
 
     @property
     def rows(self) -> int:
-        if self._bytes <= 0:
+        fitting = self._most_bytes * self._rows
+        # Not divided first: behind thousands of slices that made nothing, what is remembered is too small to divide by.
+        if fitting >= self._in_time * self._bytes:
             return self._in_time
-        return min(self._in_time, max(1, int(self._most_bytes * self._rows / self._bytes)))
+        return max(1, int(fitting / self._bytes))
 
     def made(self, rows: int, size: int) -> None:
         """A slice of ``rows`` made so many bytes."""

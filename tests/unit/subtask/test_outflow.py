@@ -32,6 +32,17 @@ def test_what_is_combined_and_leaves_at_once_is_spread_over_the_slices_that_made
     assert max(rows[50:]) < 30_000
 
 
+def test_nothing_is_held_back_however_long_nothing_was_made() -> None:
+    flow = new()
+    flow.made(1000, 1_000_000_000)
+    rows = []
+    for _ in range(10_000):
+        flow.made(1000, 0)
+        rows.append(flow.rows)
+    assert rows == sorted(rows)
+    assert rows[-1] == MOST_ROWS
+
+
 def test_output_that_leaves_slowly_makes_the_next_slice_as_small_as_leaves_in_time() -> None:
     flow = new()
     flow.made(1000, 100)
