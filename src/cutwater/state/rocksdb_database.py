@@ -25,11 +25,9 @@ _OWN, _NAMED_DEFAULT = "default", "state default"
 MAX_OPEN_FILES = 256
 MANIFEST_BYTES = 64 << 10
 """RocksDB writes down there what became of each file, and begins anew where it is larger: every checkpoint stores it whole."""
-LOG_BYTES = 1 << 20
-"""Of what RocksDB tells about its work, which nobody reads; this and as much of it again are kept."""
 WRITE_BUFFER_FILTER = 0.01
 """Of the write buffer, for each state, whether or not it has anything in it: about ten bits a row."""
-_ENDS_UNWRITTEN = {
+_IN_SILENCE = {
     "rocksdict-config.json": '{"raw_mode":true,"prefix_extractors":{}}',
     "OPTIONS-000001": """\
 [Version]
@@ -37,11 +35,14 @@ _ENDS_UNWRITTEN = {
   options_file_version=1.1
 [DBOptions]
   avoid_flush_during_shutdown=true
+  info_log_level=FATAL_LEVEL
 [CFOptions "default"]
 [TableOptions/BlockBasedTable "default"]
 """,
 }
-"""Options as RocksDB keeps them in files: rocksdict cannot set this one otherwise."""
+"""Options as RocksDB keeps them in files: rocksdict cannot set these otherwise. When it ends, a database does not write what is in
+memory. Nor does it ever tell of its work, which nobody would read: where that file is full and another one cannot be made, as the
+folder is gone before the last cut is, RocksDB crashes the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +63,11 @@ class Database:
         self._cache = rocksdict.Cache(tuning.block_cache)
         self._folder = folder
         try:
-            options = self._tuned(_ends_unwritten(os.path.dirname(folder)), EARLY)
+            options = self._tuned(_in_silence(os.path.dirname(folder)), EARLY)
             options.create_if_missing(True)
             options.set_db_write_buffer_size(tuning.write_buffer)
             options.set_max_open_files(MAX_OPEN_FILES)
             options.set_max_manifest_file_size(MANIFEST_BYTES)
-            options.set_max_log_file_size(LOG_BYTES)
-            options.set_keep_log_file_num(1)
             options.set_stats_dump_period_sec(0)
             self._unclaimed = set(families_in(folder))
             self._database = rocksdict.Rdict(
@@ -92,6 +91,7 @@ class Database:
         if is_present:
             # How much of it is replaced by now is not known.
             family.joining, family.whole = self._joining, 0
+            family.look_for_gone()
         self._families[name] = family
         return family
 
@@ -174,10 +174,10 @@ class Database:
         return options
 
 
-def _ends_unwritten(folder: str) -> Any:
-    """Options of a database that, when it ends, does not write what is in memory."""
+def _in_silence(folder: str) -> Any:
+    """Options of a database that says and writes nothing of its own."""
     with tempfile.TemporaryDirectory(dir=folder) as told:
-        for name, content in _ENDS_UNWRITTEN.items():
+        for name, content in _IN_SILENCE.items():
             (Path(told) / name).write_text(content)
         return rocksdict.Options.load_latest(told)[0]
 

@@ -4,6 +4,8 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import rocksdict
 from cutwater.errors import StorageError
 from cutwater.state.rocksdb_keys import PREFIX_BYTES, prefix_parts
 from cutwater.state.rocksdb_runs import EARLY, FILES, joining_of, runs_of
+from cutwater.state.rocksdb_sweep import ABOUT_FILES, Sweep, deletions_of
 
 Entry = tuple[bytes, bytes]
 Entries = tuple[Sequence[bytes], Sequence[bytes]]
@@ -44,9 +47,11 @@ class Family:
         """The least that its files had together in a checkpoint, if there was one."""
         self.failure: StorageError | None = None
         """Why RocksDB takes nothing more: what it had in memory could not be written."""
+        self._sweep = self._new_sweep()
 
     def begin_anew(self, family: Any, handle: Any) -> None:
         self._family, self._handle, self.is_empty = family, handle, True
+        self._sweep = self._new_sweep()
         self.joining, self.whole = EARLY, math.inf
 
     def get(self, keys: list[bytes]) -> list[bytes | None]:
@@ -69,6 +74,8 @@ class Family:
 
         self._apply(fill)
         self.is_empty = False
+        if gone:
+            self._sweep.count(len(gone))
 
     def ingest(self, entries: Iterable[Entries]) -> None:
         """Very many keys and values, in the order of the keys: as a file of RocksDB, past its write buffer."""
@@ -113,13 +120,18 @@ class Family:
         """All of it goes into a checkpoint."""
         self.whole = min(self.whole, self._family.property_int_value("rocksdb.live-sst-files-size") or 0)
 
+    def look_for_gone(self) -> None:
+        """In the files that it was opened with: the loop may never let go of a row again."""
+        self._sweep.count(deletions_of(self._family.property_value(ABOUT_FILES) or ""))
+
     def close(self) -> None:
+        self._sweep.wait()
         self._family.close()
 
     @property
     def about(self) -> int:
         """How many rows there are, roughly; 0 only if there are none."""
-        return 0 if self.is_empty else max(self._family.property_int_value("rocksdb.estimate-num-keys") or 0, 1)
+        return 0 if self.is_empty else max(_about(self._family), 1)
 
     def namespaces(self) -> dict[int, set[int]]:
         """The key groups of each pane or bucket in it, found without going through all keys."""
@@ -133,8 +145,8 @@ class Family:
             keys.seek(after(prefix))
         return found
 
-    def drop(self, prefixes: Iterable[bytes]) -> None:
-        """Every key that begins with one of them."""
+    def drop(self, prefixes: Iterable[bytes], share: float = 0) -> None:
+        """Every key that begins with one of them: about such a share of all that it has."""
         ranges = [(prefix, after(prefix)) for prefix in prefixes]
 
         def fill(batch: Any) -> None:
@@ -142,6 +154,8 @@ class Family:
                 batch.delete_range(first, end, self._handle)
 
         self._apply(fill)
+        if share:
+            self._sweep.count(share * self.about)
 
     def scan(self, prefix: bytes) -> Iterator[Entry]:
         """In the order of the keys."""
@@ -169,6 +183,10 @@ class Family:
         entries: Iterator[Entry] = iter(()) if self.is_empty else self._family.items()
         return entries
 
+    def _new_sweep(self) -> Sweep:
+        # Of no part of it is this object: one that refers to itself is let go when Python's collector comes by.
+        return Sweep(partial(_join_files, self._family), partial(_about, self._family))
+
     def _apply(self, fill: Callable[[Any], None]) -> None:
         """``fill`` is called for each try: a batch can be written once.
 
@@ -191,6 +209,19 @@ class Family:
             f"{self._where} cannot be written: {error}. Is the disk full? "
             "cw.RocksDB(local_directories=[...]) says where it writes."
         )
+
+
+def _about(family: Any) -> int:
+    return family.property_int_value("rocksdb.estimate-num-keys") or 0
+
+
+def _join_files(family: Any) -> None:
+    """All of them. Nothing that is gone is in what comes of it."""
+    beside_others = rocksdict.CompactOptions()
+    beside_others.set_exclusive_manual_compaction(False)
+    with suppress(Exception):  # if nothing can be written, whoever writes next is told, or the next cut
+        family.flush()
+        family.compact_range(None, None, beside_others)
 
 
 def in_lists(entries: Iterator[Entry], rows: int) -> Iterator[tuple[list[bytes], list[bytes]]]:

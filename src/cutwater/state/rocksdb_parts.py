@@ -102,9 +102,11 @@ class Drop:
 
     size = 0
 
-    def __init__(self, families: Sequence[Family], parts: "Sequence[Part[M]]") -> None:
+    def __init__(self, families: Sequence[Family], parts: "Sequence[Part[M]]", others: Sequence[Groups]) -> None:
+        """``others``: what can be read in each family."""
         self._families = families
         self._parts = parts
+        self._others = others
         self.namespaces: dict[int, Sequence[set[int]]] = {}
         """In each family the key groups in which there was something."""
         self._left: deque[int] = deque()
@@ -127,7 +129,7 @@ class Drop:
         for at, family in enumerate(self._families):
             prefixes = [prefix_of(group, namespace) for namespace in some for group in self._groups(at, namespace)]
             if prefixes:
-                family.drop(prefixes)
+                family.drop(prefixes, share=len(some) / (len(self._others[at]) + len(self._left)))
         for _ in some:
             self._left.popleft()
         return 0
@@ -282,7 +284,7 @@ class Parts(Generic[M]):
         """One that is behind all of ``parts``. However many wait, they are few: whoever adds or reads looks at each."""
         last = self._leaving[-1] if self._leaving else None
         if not isinstance(last, Drop) or last.is_frozen:
-            last = Drop(self._families, parts)
+            last = Drop(self._families, parts, self.written)
             self._leaving.append(last)
         return last
 

@@ -215,10 +215,10 @@ class Dropped:
         self.most = 0
         drop = family.drop
 
-        def counted(prefixes: list[bytes]) -> None:
+        def counted(prefixes: list[bytes], share: float) -> None:
             self.now += len(prefixes)
             self.most = max(self.most, self.now)
-            drop(prefixes)
+            drop(prefixes, share)
 
         monkeypatch.setattr(family, "drop", counted)
 
