@@ -1,10 +1,10 @@
 """Two streams that one function reads."""
 
-from typing import Any
+from typing import NoReturn
 
 from cutwater.arguments import methods_take_no_others
 from cutwater.errors import ConfigError
-from cutwater.functions import BroadcastProcess, CoProcess, checked_instance, refuse_keyed_state
+from cutwater.functions import BroadcastProcess, CoProcess, Function, checked_instance, refuse_keyed_state
 from cutwater.graph.logical import Exchange
 from cutwater.keyed_stream import KeyedStream
 from cutwater.operators.keyed_process import KeyedProcessOperator
@@ -33,15 +33,21 @@ class ConnectedStreams:
                 "other.broadcast()."
             )
 
+    def __getattr__(self, name: str) -> NoReturn:
+        """Two streams are no stream before a function has read both."""
+        if name.startswith("_") or not hasattr(Stream, name):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise ConfigError(f"{name} cannot stand behind connect: write it behind process, or before connect.")
+
     def process(self, fn: CoProcess | BroadcastProcess, schema: SchemaLike) -> Stream:
         """An own function: a ``cw.CoProcess`` or, when the other stream is broadcast, a ``cw.BroadcastProcess``."""
-        instance: Any
         if self._broadcasts:
             methods = ("process", BROADCAST)
-            instance = checked_instance("process", fn, BroadcastProcess, methods)
+            kind: type[Function] = BroadcastProcess
         else:
             methods = ("process_left", "process_right")
-            instance = checked_instance("process", fn, CoProcess, methods)
+            kind = CoProcess
+        instance = self._left._env.own("process", checked_instance("process", fn, kind, methods))
         sides = (self._left, self._right)
         own = [
             FunctionInput(method, side._time, side._columns if isinstance(side, KeyedStream) else ())

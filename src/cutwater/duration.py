@@ -33,8 +33,9 @@ def parse_duration(argument: str, value: object, *, allow_zero: bool = False) ->
                 f"{argument}='500ms' or {argument}='5 seconds'."
             )
         case int() | float() if math.isfinite(value):
+            name = argument.rsplit(maxsplit=1)[-1]
             raise ConfigError(
-                f"{argument}={value!r}: a bare number has no unit. Write {argument}='{value}s' or {argument}='{value}ms'."
+                f"{argument}={value!r}: a bare number has no unit. Write {name}='{value}s' or {name}='{value}ms'."
             )
         case str():
             found = _SPELLING.fullmatch(value)

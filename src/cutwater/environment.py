@@ -4,7 +4,9 @@ import os
 import time
 from dataclasses import fields
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import cloudpickle  # type: ignore[import-untyped]  # ships no types
 
 from cutwater.arguments import methods_take_no_others, takes_no_others
 from cutwater.checkpoint.job_store import JobStore
@@ -30,13 +32,15 @@ from cutwater.notices import start_notices
 from cutwater.pipeline import Draft, Upstream, checked_parallelism, checked_uid, to_graph
 from cutwater.restart import RestartStrategy, fixed_delay, is_strategy
 from cutwater.schema import arrow_schema, did_you_mean
-from cutwater.state.backend import StateBackend
+from cutwater.state.backend import StateBackend, checked_backend
 from cutwater.state.memory import Memory
 from cutwater.stream import Stream
 from cutwater.subtask.limits import FlowLimits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+T = TypeVar("T")
 
 MOST_SUBTASKS_BY_DEFAULT = 4
 CHECKPOINT_SETTINGS = tuple(each.name for each in fields(Checkpointing) if each.name != "interval")
@@ -77,12 +81,13 @@ class Environment:
         if checkpointing is not None and not isinstance(checkpointing, Checkpointing):
             raise ConfigError(f"checkpointing={checkpointing!r}: pass cw.Checkpointing(...) or None.")
         self.checkpointing = checkpointing
-        self.state_backend = Memory() if state_backend is None else _checked_backend(state_backend)
+        self.state_backend = Memory() if state_backend is None else checked_backend(state_backend, "state_backend=")
         if restart is not None and (isinstance(restart, type) or not is_strategy(restart)):
             raise ConfigError(f"restart={restart!r}: pass cw.fixed_delay(...), cw.no_restart() or another strategy.")
         self.restart: RestartStrategy = restart or fixed_delay(attempts=3, delay="1s")
         self.slot_timeout: timedelta = parse_duration("slot_timeout", slot_timeout)
         self.drafts: list[Draft] = []
+        self._given: list[object] = []
 
     @property
     def spark(self) -> "SparkSession":
@@ -129,6 +134,22 @@ class Environment:
     def add(self, draft: Draft) -> None:
         """Used by streams."""
         self.drafts.append(draft)
+
+    def own(self, method: str, given: T) -> T:
+        """Used by streams: a function or sink for one operator alone. It is ``given`` itself, or a copy if another operator has
+        that: two in one chain would share the object, and each other's state."""
+        if not any(given is each for each in self._given):
+            self._given.append(given)
+            return given
+        try:
+            # Whole, as it is shipped: it may hold methods of its own.
+            return cast(T, cloudpickle.loads(cloudpickle.dumps(given)))
+        except Exception as error:
+            kind = type(given).__name__
+            raise ConfigError(
+                f"{method}: this {kind} is given to two operators, and cannot be copied for the second: {error}. "
+                f"Give each of them a {kind} of its own."
+            ) from error
 
     # --- running it ---------------------------------------------------------------------------------------------------
 
@@ -281,16 +302,3 @@ def default_parallelism() -> int:
 
 def _epoch_offset() -> float:
     return time.time() - time.monotonic()
-
-
-def _checked_backend(given: object) -> StateBackend:
-    if isinstance(given, type):
-        # As users write it: ours stand in cw, theirs where they put them.
-        name = f"cw.{given.__name__}" if given.__module__.startswith("cutwater.") else given.__name__
-        raise ConfigError(f"state_backend={given!r} is the class, not a setting: write {name}().")
-    if not isinstance(given, StateBackend):
-        lacks = ", ".join(name for name in ("incremental", "asynchronous", "open") if not hasattr(given, name))
-        raise ConfigError(
-            f"state_backend={given!r}: pass cw.Memory() or cw.RocksDB(). For a cw.StateBackend of your own it lacks {lacks}."
-        )
-    return given

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
+from numbers import Number
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -102,7 +103,9 @@ def _whole_numbers(values: Sequence[Any]) -> None:
         raise TypeError("a number is needed")  # a bool is refused by Arrow itself
     if any(not issubclass(kind, int | np.integer) for kind in kinds - {_NULL}):
         for value in values:
-            if value is not None and int(value) != value:
+            if not isinstance(value, Number | None):
+                raise TypeError("a whole number is needed")
+            if value is not None and int(value) != value:  # type: ignore[call-overload]  # Decimals and numpy's have it
                 raise ValueError(f"{value!r} is not a whole number")
 
 

@@ -1,11 +1,8 @@
 """Base classes of functions with a life of their own: opened, called for each row, closed."""
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy
 from datetime import UTC, datetime, timedelta
 from operator import index
-from types import FunctionType
 from typing import Any, Final, SupportsIndex
 
 import pyarrow as pa
@@ -273,29 +270,9 @@ class BroadcastProcess(KeyedFunction):
         raise NotImplementedError(f"{type(self).__name__} needs a method process_broadcast(self, row, ctx)")
 
 
-def checked_callable(method: str, fn: Any) -> Any:
-    if not callable(fn):
-        raise ConfigError(f"{method}: {fn!r} is not a function.")
-    return fn
-
-
-def checked_function(method: str, fn: Any, *parameters: str) -> Any:
-    """The same for one that is called with ``parameters``, as far as it can be told: of what is written with def or lambda."""
-    checked_callable(method, fn)
-    if isinstance(fn, FunctionType):
-        signature = inspect.signature(fn, follow_wrapped=False)  # what is called is the wrapper
-        try:
-            signature.bind(*parameters)
-        except TypeError:
-            raise ConfigError(
-                f"{method}: {fn.__name__}{signature} is called as fn({', '.join(parameters)}); give it these parameters."
-            ) from None
-    return fn
-
-
 def checked_instance(method: str, fn: Any, wanted: type[Function], needed: Sequence[str] = ("process",)) -> Any:
-    """An instance for this operator alone: of a class, or a copy of ``fn``. ConfigError if it is no ``wanted`` or lacks a method
-    that is ``needed``, or has a state that nothing there can write."""
+    """``fn`` or, of a class, an instance; ConfigError if it is no ``wanted`` or lacks a method that is ``needed``, or has a
+    state that nothing there can write."""
     if isinstance(fn, type) and issubclass(fn, wanted):
         try:
             fn = fn()
@@ -313,8 +290,7 @@ def checked_instance(method: str, fn: Any, wanted: type[Function], needed: Seque
             f"{method}: {type(fn).__name__}.{next(iter(states))} is a BroadcastState, which nothing can write here: it is filled "
             f"in process_broadcast of a cw.BroadcastProcess, s.connect(other.broadcast()).process(...)."
         )
-    # Two operators of one chain would share one object, and each other's state. What it refers to is still shipped once.
-    return copy(fn)
+    return fn
 
 
 def refuse_keyed_state(method: str, fn: Function) -> None:

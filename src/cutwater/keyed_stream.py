@@ -12,7 +12,8 @@ from cutwater.arguments import methods_take_no_others
 from cutwater.duration import Duration, whole_milliseconds
 from cutwater.errors import ConfigError
 from cutwater.flow.event_time import EventTime
-from cutwater.functions import KeyedProcess, checked_function, checked_instance
+from cutwater.functions import KeyedProcess, checked_instance
+from cutwater.given_functions import checked_function
 from cutwater.graph.logical import Exchange, NodeKind
 from cutwater.joining import both_times, joined
 from cutwater.operators.aggregate import Aggregate
@@ -150,7 +151,7 @@ class KeyedStream:
 
     def process(self, fn: KeyedProcess, schema: SchemaLike) -> Stream:
         """An own function with state by key."""
-        instance = checked_instance("process", fn, KeyedProcess)
+        instance = self._env.own("process", checked_instance("process", fn, KeyedProcess))
         own = FunctionInput("process", self._time, self._columns)
         return self._keyed("process", KeyedProcessOperator(instance, schema, [own]))
 

@@ -281,9 +281,9 @@ def _misfit(
 
 
 def shortened(value: object, limit: int = 200) -> str:
-    """``repr`` for messages, cut in the middle."""
+    """``repr`` for messages: in one line, and cut in the middle."""
     try:
-        text = repr(value)
+        text = " ".join(repr(value).splitlines())
     except Exception as error:  # a broken __repr__ must not hide the error being reported
         text = f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
     return text if len(text) <= limit else f"{text[: limit - 40]}...{text[-36:]}"

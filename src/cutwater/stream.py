@@ -1,7 +1,6 @@
 """Streams: what users write. Every method adds a node to the pipeline and returns the stream behind it."""
 
 from collections.abc import Callable, Sequence
-from copy import copy
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -16,7 +15,8 @@ from cutwater.duration import Duration, whole_milliseconds
 from cutwater.errors import ConfigError, SchemaError
 from cutwater.flow.columns import check_key_type
 from cutwater.flow.event_time import EventTime
-from cutwater.functions import KeyedProcess, Process, checked_callable, checked_instance, refuse_keyed_state
+from cutwater.functions import KeyedProcess, Process, checked_instance, refuse_keyed_state
+from cutwater.given_functions import checked_function
 from cutwater.graph.logical import Exchange, NodeKind
 from cutwater.nullability import either_nullable
 from cutwater.operators.collect import CollectOperator
@@ -63,24 +63,24 @@ class Stream:
 
     def map(self, fn: RowFunction, schema: SchemaLike) -> "Stream":
         """One row in, one out: ``fn(row)`` returns a tuple, a dict or a row."""
-        return self._then("map", Map(checked_callable("map", fn), schema))
+        return self._then("map", Map(checked_function("map", fn, "row"), schema))
 
     def flat_map(self, fn: RowFunction, schema: SchemaLike) -> "Stream":
         """One row in, any number out: ``fn(row)`` returns or yields rows."""
-        return self._then("flat_map", FlatMap(checked_callable("flat_map", fn), schema))
+        return self._then("flat_map", FlatMap(checked_function("flat_map", fn, "row"), schema))
 
     def filter(self, condition: "RowFunction | Expression") -> "Stream":
         """Keep rows for which a function, a Polars expression or a SQL condition is true."""
         if isinstance(condition, pl.Expr | str):
             return self._then("filter", FilterExpression(condition))
-        return self._then("filter", Filter(checked_callable("filter", condition)))
+        return self._then("filter", Filter(checked_function("filter", condition, "row")))
 
     def process(self, fn: Process, schema: SchemaLike) -> "Stream":
         """An own function with ``open``, ``process(row, ctx)`` and side outputs."""
         kind = fn if isinstance(fn, type) else type(fn)
         if issubclass(kind, KeyedProcess):
             raise ConfigError(f"{kind.__name__} keeps state by key: write s.key_by(...).process(...).")
-        instance = checked_instance("process", fn, Process)
+        instance = self._env.own("process", checked_instance("process", fn, Process))
         refuse_keyed_state("process", instance)
         return self._then("process", ProcessOperator(instance, schema, [FunctionInput("process", self._time)]))
 
@@ -96,7 +96,7 @@ class Stream:
 
     def map_batches(self, fn: Callable[[pl.DataFrame], pl.DataFrame], schema: SchemaLike) -> "Stream":
         """Whole batches: ``fn(df)`` gets and returns a ``pl.DataFrame``. How many rows come together is not promised."""
-        return self._then("map_batches", MapBatches(checked_callable("map_batches", fn), schema))
+        return self._then("map_batches", MapBatches(checked_function("map_batches", fn, "df"), schema))
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -190,8 +190,7 @@ class Stream:
         """Records end in ``sink``. A stream may be written to several; ``uid`` is the name its transactions go by."""
         if not isinstance(sink, Sink):
             raise ConfigError(f"write: {sink!r} is not a sink. Use cw.parquet_sink(path) or another cw.*_sink.")
-        # Its own: a sink that is written to twice would be opened twice in one chain, and be only the second of them.
-        sink = copy(sink)
+        sink = self._env.own("write", sink)
         sink.check(self.schema)
         operator = CollectOperator(self.schema) if isinstance(sink, Collect) else SinkOperator(sink, self.schema)
         draft = Draft(sink.describe(), NodeKind.SINK, operator, self._inputs, self.schema, sink=sink)

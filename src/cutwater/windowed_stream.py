@@ -10,7 +10,8 @@ from cutwater.arguments import methods_take_no_others
 from cutwater.errors import ConfigError
 from cutwater.flow.event_time import EventTime
 from cutwater.flow.watermarks import Milliseconds
-from cutwater.functions import WindowProcess, checked_function, checked_instance, refuse_keyed_state
+from cutwater.functions import WindowProcess, checked_instance, refuse_keyed_state
+from cutwater.given_functions import checked_function
 from cutwater.graph.logical import Exchange, NodeKind
 from cutwater.joining import both_times, joined
 from cutwater.operators.accumulators import plan_aggregates
@@ -122,7 +123,7 @@ class WindowedStream:
     def process(self, fn: "WindowProcess | Callable[[list[Any], Any], Any]", schema: SchemaLike) -> Stream:
         """``fn(rows, ctx)``, or a ``cw.WindowProcess``: its results with ``window_start`` and ``window_end`` behind them."""
         if isinstance(fn, type | WindowProcess) or not callable(fn):
-            function = checked_instance("process", fn, WindowProcess)
+            function = self._env.own("process", checked_instance("process", fn, WindowProcess))
             refuse_keyed_state("process", function)
         else:
             function = PlainFunction(checked_function("process", fn, "rows", "ctx"))

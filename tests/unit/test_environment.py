@@ -42,6 +42,13 @@ class Untold(cw.Source):
         raise AssertionError("never read")
 
 
+class Two:
+    def each(self, row: Any, other: Any) -> Any: ...
+
+
+class Own(cw.AggregateFunction): ...
+
+
 class NeedsArguments(cw.Process):
     def __init__(self, n: int) -> None: ...
 
@@ -175,6 +182,24 @@ def test_a_wrong_setting_is_refused_at_the_call(call: Callable[[], object], mess
         (lambda s: s.key_by("n").agg(n=cw.count()), "agg(n=count()): 'n' is a key column already"),
         (lambda s: s.map(lambda row: row, "n lung"), "'lung' is not a type (did you mean 'long'?)"),
         (lambda s: s.map("lambda", "n long"), "map: 'lambda' is not a function."),
+        (lambda s: s.map(lambda: 1, "n long"), "map: <lambda>() is called as fn(row); give it these parameters."),
+        (lambda s: s.flat_map(lambda a, b: [], "n long"), "flat_map: <lambda>(a, b) is called as fn(row)"),
+        (lambda s: s.filter(lambda: True), "filter: <lambda>() is called as fn(row)"),
+        (lambda s: s.map_batches(lambda: 1, "n long"), "map_batches: <lambda>() is called as fn(df)"),
+        (
+            lambda s: s.map(Two().each, "n long"),
+            "map: each(row: Any, other: Any) -> Any is called as fn(row); give it these parameters.",
+        ),
+        (lambda s: s.connect(s).map(len, "n long"), "map cannot stand behind connect: write it behind process"),
+        (lambda s: s.key_by("word").agg(n=Own), "agg(n=Own): is the class, not an aggregate; write Own()."),
+        (
+            lambda s: (
+                s.key_by("word")
+                .window(cw.tumbling("1s"), time="processing")
+                .agg(a=pl.col("n").sum(), b=pl.col("word").sum())
+            ),
+            'agg(b=col("word").sum()): `sum` operation not supported for dtype `str`',
+        ),
         (lambda s: s.process(Counting, "n long"), "Counting keeps state by key: write s.key_by(...).process(...)."),
         (lambda s: s.key_by("n").process(cw.Process(), "n long"), "is not a cw.KeyedProcess."),
         (lambda s: s.side_output("late"), "side_output('late'): from_rows(1) has no such side output (it has: none)."),

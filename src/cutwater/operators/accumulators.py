@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cutwater.aggregates import AggregateKind, AggregateSpec, Aggregation, needs_values
+from cutwater.aggregates import AggregateFunction, AggregateKind, AggregateSpec, Aggregation, needs_values
 from cutwater.errors import ConfigError, DataError, SchemaError
 from cutwater.flow.arrow import Array
 from cutwater.flow.columns import check_key_type
@@ -159,7 +159,7 @@ def plan_aggregates(schema: pa.Schema, keys: Sequence[str], results: Mapping[str
     outputs: list[Result] = []
     for name, spec in results.items():
         if not isinstance(spec, Aggregation):
-            raise ConfigError(f"agg({name}={spec!r}): must be an aggregate, like cw.count() or cw.sum('amount').")
+            raise _not_an_aggregate(name, spec)
         if name in keys:
             raise SchemaError(f"agg({name}={spec}): {name!r} is a key column already; choose another name.")
         refuse_reserved(name, f"agg({name}={spec})")
@@ -240,3 +240,9 @@ def _sum_type(data_type: pa.DataType, where: str) -> pa.DataType:
     if isinstance(data_type, pa.Decimal128Type):
         return pa.decimal128(min(38, data_type.precision + 10), data_type.scale)
     raise SchemaError(f"{where}: a column of type {data_type} cannot be added up; it must be a number.")
+
+
+def _not_an_aggregate(name: str, given: object) -> ConfigError:
+    if isinstance(given, type) and issubclass(given, AggregateFunction):
+        return ConfigError(f"agg({name}={given.__name__}): is the class, not an aggregate; write {given.__name__}().")
+    return ConfigError(f"agg({name}={given!r}): must be an aggregate, like cw.count() or cw.sum('amount').")

@@ -1,6 +1,6 @@
 """Polars expressions over groups of rows: which columns they read, what comes out, and the computation."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import polars as pl
@@ -34,28 +34,35 @@ class FrameAggregates:
     def compute(self, rows: pa.RecordBatch, groups: Times, where: str) -> list[Array]:
         """One value of each result for every group, in the order in which the groups first appear."""
         try:
-            frame = self._grouped(frame_of(rows.select(self.reads.names).cast(self.reads)), pl.Series(_GROUP, groups))
+            frame = self._grouped(
+                frame_of(rows.select(self.reads.names).cast(self.reads)), pl.Series(_GROUP, groups), self._expressions
+            )
         except PolarsError as error:
             raise DataError(f"{where}: {error}") from error
         return fitted(frame, self.results, where).columns
 
-    def _grouped(self, frame: pl.DataFrame, groups: pl.Series) -> pl.DataFrame:
-        marked = frame.with_columns(groups)
-        return marked.group_by(_GROUP, maintain_order=True).agg(self._expressions).drop(_GROUP)
+    def _grouped(self, frame: pl.DataFrame, groups: pl.Series, expressions: Sequence[pl.Expr]) -> pl.DataFrame:
+        return frame.with_columns(groups).group_by(_GROUP, maintain_order=True).agg(expressions).drop(_GROUP)
 
     def _probed(self) -> pa.Schema:
         """By running the expressions on no rows."""
         where = "agg()"
         try:
             empty = frame_of(pa.RecordBatch.from_pylist([], schema=self.reads))
-            results = self._grouped(empty, pl.Series(_GROUP, [], pl.Int64))
+            for expression in self._expressions:
+                where = _where(expression.meta.output_name(), expression.meta.undo_aliases())
+                self._grouped(empty, pl.Series(_GROUP, [], pl.Int64), [expression])
         except (SchemaError, PolarsError) as error:
             raise SchemaError(f"{where}: {error}") from None
-        return stable_schema(results, where)
+        return stable_schema(self._grouped(empty, pl.Series(_GROUP, [], pl.Int64), self._expressions), "agg()")
+
+
+def _where(name: str, expression: pl.Expr) -> str:
+    return f"agg({name}={expression})"
 
 
 def _checked(name: str, expression: pl.Expr, rows: pa.Schema) -> pl.Expr:
-    where = f"agg({name}={expression})"
+    where = _where(name, expression)
     if expression.meta.has_multiple_outputs():
         raise ConfigError(f"{where}: gives several columns; write one aggregate for each.")
     columns = expression.meta.root_names()

@@ -22,7 +22,8 @@ def user_error(error: BaseException, where: str, row: object = None) -> UserCode
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     at = f" at {line}" if line else ""
     seen = f", for the row {shortened(row)}" if row is not None else ""
-    return UserCodeError(f"{where}: {text}{at}{seen}", line)
+    first, *rest = text.splitlines()
+    return UserCodeError("\n".join([f"{where}: {first}{at}{seen}", *rest]), line)
 
 
 def user_line(traceback: TracebackType | None) -> str | None:

@@ -5,6 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from cutwater.errors import ConfigError
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state.frozen import FrozenTable
@@ -97,3 +98,17 @@ class StateBackend(Protocol):
 
     def open(self, uid: str, key_groups: KeyGroupRange, max_parallelism: int) -> KeyedStateStore:
         """In the subtask, once for each stateful operator: an empty store for the state of ``uid``."""
+
+
+def checked_backend(given: object, where: str) -> StateBackend:
+    """ConfigError, which begins with ``where``, if it is none."""
+    if isinstance(given, type):
+        # As users write it: ours stand in cw, theirs where they put them.
+        name = f"cw.{given.__name__}" if given.__module__.startswith("cutwater.") else given.__name__
+        raise ConfigError(f"{where}{given!r} is the class, not a setting: write {name}().")
+    if not isinstance(given, StateBackend):
+        lacks = ", ".join(name for name in ("incremental", "asynchronous", "open") if not hasattr(given, name))
+        raise ConfigError(
+            f"{where}{given!r}: pass cw.Memory() or cw.RocksDB(). For a cw.StateBackend of your own it lacks {lacks}."
+        )
+    return given

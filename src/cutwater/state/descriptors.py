@@ -16,6 +16,7 @@ from cutwater.duration import Duration, whole_milliseconds
 from cutwater.errors import ConfigError
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.watermarks import Milliseconds
+from cutwater.given_functions import checked_function
 from cutwater.schema import TypeLike, arrow_type
 from cutwater.state.backend import KeyedStateStore
 from cutwater.state.collection_handles import ListHandle, MapHandle
@@ -142,9 +143,7 @@ class ReducingState(ValueState):
         on: RenewedOn = "write",
     ) -> None:
         super().__init__(type, ttl=ttl, on=on)
-        if not callable(reduce):
-            raise ConfigError(f"ReducingState: reduce={reduce!r} must be a function of two values.")
-        self._reduce = reduce
+        self._reduce = checked_function("ReducingState", reduce, "reduced", "value")
 
     def bind(self, name: str, store: KeyedStateStore, uid: str, keys: pa.Schema, scope: KeyScope) -> Handle:
         handle = super().bind(name, store, uid, keys, scope)
@@ -169,10 +168,9 @@ class AggregatingState(ValueState):
         on: RenewedOn = "write",
     ) -> None:
         super().__init__(type, ttl=ttl, on=on)
-        for name, function in (("create", create), ("add", add), ("result", result)):
-            if not callable(function):
-                raise ConfigError(f"AggregatingState: {name}={function!r} must be a function.")
-        self._create, self._add, self._result = create, add, result
+        self._create = checked_function("AggregatingState, create", create)
+        self._add = checked_function("AggregatingState, add", add, "accumulator", "value")
+        self._result = checked_function("AggregatingState, result", result, "accumulator")
 
     def bind(self, name: str, store: KeyedStateStore, uid: str, keys: pa.Schema, scope: KeyScope) -> Handle:
         handle = super().bind(name, store, uid, keys, scope)

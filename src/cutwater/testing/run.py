@@ -45,8 +45,8 @@ def run(
 
     ``inputs`` replaces sources by uid: a list of rows, or a ``script``. Sinks are replaced by lists; what a FAIL undoes is
     not in them, just as uncommitted output is not seen. Checkpoints are taken where the script says so, and at the end.
-    A failure of the pipeline raises JobFailed, whose first line is what a run on Spark would say. ``state_backend`` is for
-    the environment that is made here; one that is given has its own.
+    A failure of the pipeline raises JobFailed, which says what a run on Spark would, from the error itself. ``state_backend``
+    is for the environment that is made here; one that is given has its own.
     """
     width = checked_parallelism(parallelism)
     _check(inputs, environment, choose)
@@ -144,7 +144,7 @@ class _Run(Simulation):
         self.driver.on_message(subtask, failed(subtask, error))
         cause = self.driver.failure
         assert cause is not None, "a failed subtask fails its attempt"
-        raise JobFailed(f"{cause.message}\n\n{cause.trace}") from error
+        raise JobFailed("\n".join([cause.message, *getattr(error, "__notes__", ())])) from error
 
 
 def _replace_sources(

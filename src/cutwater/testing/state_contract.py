@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cutwater.arguments import takes_no_others
 from cutwater.flow.hashing import hash_columns
-from cutwater.state.backend import StateBackend
+from cutwater.state.backend import StateBackend, checked_backend
 from cutwater.state.tables import Column, JoinSide, Merge, Update
 from cutwater.testing.bucket_contract import buckets_are_read_as_they_were_whatever_comes_and_is_frozen_meanwhile
 from cutwater.testing.contract_batches import batches_of, check_groups
@@ -35,6 +35,7 @@ from cutwater.testing.snapshot_contract import (
     frozen_tables_are_read_while_the_loop_writes,
     what_does_not_fit_is_refused,
 )
+from cutwater.testing.volume_contract import very_many_keys_are_aggregated, very_many_rows_are_all_there
 
 Check = Callable[[StateBackend], None]
 
@@ -42,6 +43,7 @@ Check = Callable[[StateBackend], None]
 @partial(takes_no_others, found="cw.testing.")
 def check_state_backend(backend: StateBackend) -> None:
     """Run every check on ``backend``; AssertionError with the first that fails."""
+    checked_backend(backend, "check_state_backend: ")
     for check in STATE_CHECKS:
         try:
             check(backend)
@@ -50,8 +52,6 @@ def check_state_backend(backend: StateBackend) -> None:
 
 
 def the_setting_can_be_sent_to_workers(backend: StateBackend) -> None:
-    if not isinstance(backend, StateBackend):
-        raise AssertionError(f"{backend!r} has not all that cw.StateBackend asks for")
     expect(pickle.loads(pickle.dumps(backend)), backend, "the setting after pickling")  # noqa: S301 (our own bytes)
     for name in ("incremental", "asynchronous"):
         expect(type(getattr(backend, name)), bool, f"the type of {name}")
@@ -132,4 +132,6 @@ STATE_CHECKS: tuple[Check, ...] = (
     increments_add_up_whatever_completes_and_whenever_that_is_heard,
     increments_are_read_at_any_parallelism,
     a_checkpoint_with_no_new_input_stores_nothing,
+    very_many_rows_are_all_there,
+    very_many_keys_are_aggregated,
 )

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from cutwater.operators.user_code import own_line, user_line
+from cutwater.operators.user_code import own_line, user_error, user_line
+from cutwater.rows import shortened
 
 
 def raised_by(call: Callable[[], object]) -> Exception:
@@ -37,3 +38,19 @@ def test_a_function_of_a_library_that_the_user_passed_is_named_by_its_own_line()
     inside = error.__traceback__.tb_next
     assert inside is not None
     assert str(user_line(inside.tb_next)).startswith("decoder.py:")
+
+
+def test_the_first_line_of_a_failure_has_all_that_is_looked_for_however_many_lines_the_error_has() -> None:
+    error = raised_by(lambda: exec("raise ValueError('two\\nlines')"))
+    first, second = str(user_error(error, "map 'm'", ("a\nb",))).splitlines()
+    assert first.startswith("map 'm': ValueError: two at ")
+    assert first.endswith(r"for the row ('a\nb',)")
+    assert second == "lines"
+
+
+def test_a_value_that_shows_itself_in_many_lines_is_told_in_one() -> None:
+    class Drawn:
+        def __repr__(self) -> str:
+            return "+--+\n|  |\n+--+"
+
+    assert shortened(Drawn()) == "+--+ |  | +--+"

@@ -839,6 +839,17 @@ def test_a_declaration_is_not_the_state_of_any_key(declaration: Any) -> None:
         (lambda: ValueState("long", "1h"), "ValueState: too many positional arguments"),  # type: ignore[call-arg, arg-type]
         (lambda: ListState("long", lifetime="1h"), "ListState: no argument 'lifetime'"),  # type: ignore[call-arg]
         (lambda: MapState("long"), r"MapState: missing a required argument: 'value_type'"),  # type: ignore[call-arg]
+        (lambda: ValueState("long", ttl=5), r"ValueState's ttl=5: a bare number has no unit. Write ttl='5s'"),  # type: ignore[arg-type]
+        (lambda: ReducingState("long", 3), "ReducingState: 3 is not a function"),  # type: ignore[arg-type]
+        (lambda: ReducingState("long", lambda a: a), r"<lambda>\(a\) is called as fn\(reduced, value\)"),  # type: ignore[arg-type, misc]
+        (
+            lambda: AggregatingState("long", lambda a: a, lambda a, b: a),  # type: ignore[arg-type, misc]
+            r"AggregatingState, create: <lambda>\(a\) is called as fn\(\); give it no parameters",
+        ),
+        (
+            lambda: AggregatingState("long", int, lambda a: a),  # type: ignore[arg-type, misc]
+            r"AggregatingState, add: .* fn\(accumulator, value\)",
+        ),
         (lambda: ReducingState("long"), r"ReducingState: missing a required argument: 'reduce'"),  # type: ignore[call-arg]
         (ListOperatorState, r"ListOperatorState: missing .*cw\.ListOperatorState\(type\)"),
         (lambda: BroadcastState("long"), r"BroadcastState: missing a required argument: 'value_type'"),  # type: ignore[call-arg]

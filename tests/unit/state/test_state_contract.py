@@ -15,6 +15,7 @@ from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state import rocksdb_buckets
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.memory import IncrementalMemoryStore, MemoryStore
+from cutwater.state.memory_aggregates import MemoryAggregateTable
 from cutwater.state.memory_buckets import MemoryBuckets
 from cutwater.state.memory_increments import Increments
 from cutwater.state.memory_join import MemoryJoin
@@ -177,6 +178,46 @@ class SharesKeys(MemoryStore):
         return table
 
 
+class LosesWhatIsFarBehind(MemoryStore):
+    def restore(self, name: str, batches: Any) -> None:
+        def near() -> Iterator[pa.RecordBatch]:
+            left = 40_000
+            for batch in batches:
+                yield batch.slice(0, left)
+                left -= min(left, batch.num_rows)
+
+        super().restore(name, near())
+
+
+class ForgetsARowInAThousand(MemoryStore):
+    def rows(self, name: str, keys: Any, value: Any, slot: str | None = None) -> Any:
+        class Table(MemoryRowTable):
+            puts = 0
+
+            def put(self, key: Any, value: Any) -> None:
+                self.puts += 1
+                if self.puts % 1000:
+                    super().put(key, value)
+
+        table = Table(RowForm.of(self._uid, name, keys, value, self._max_parallelism, slot))
+        self._add(table)
+        return table
+
+
+class AddsUpCoarsely(MemoryStore):
+    def aggregates(self, *arguments: Any) -> Any:
+        class Table(MemoryAggregateTable):
+            def read(self, rows: Any) -> Any:
+                return [
+                    column.cast(pa.float32()).cast(pa.float64()) if pa.types.is_float64(column.type) else column
+                    for column in super().read(rows)
+                ]
+
+        table = Table(self._uid, *arguments, self._max_parallelism)
+        self._add(table)
+        return table
+
+
 ONE_STORE = MemoryStore("contract", KeyGroupRange(0, 127), 128)
 
 
@@ -196,6 +237,9 @@ def one_for_all(*_: Any) -> MemoryStore:
         (JoinsBackwards, "join after 1 writes"),
         (ReadsBucketsAsTheyBecome, "rows of buckets as they were"),
         (SharesKeys, "keys that are in two shares"),
+        (LosesWhatIsFarBehind, "wrong restored rows of"),
+        (ForgetsARowInAThousand, "wrong rows of"),
+        (AddsUpCoarsely, "wrong sums of"),
         (one_for_all, "declared twice"),
         (lambda *_: ONE_STORE, "sent to workers: .*pickle"),
     ],
@@ -282,3 +326,8 @@ def test_the_keys_of_a_row_may_stand_in_any_order_among_its_columns_but_must_sta
         other.buckets("rows", schema, others, "start")
         with pytest.raises(cw.RestoreError, match=f"keys it by {', '.join(others)}.*key_by as it was"):
             other.restore("rows", batches)
+
+
+def test_a_class_is_no_setting() -> None:
+    with pytest.raises(cw.ConfigError, match=r"is the class, not a setting: write cw\.Memory\(\)"):
+        check_state_backend(cw.Memory)  # type: ignore[arg-type]

@@ -1,0 +1,26 @@
+"""Functions that users give: whether they can be called as they will be is told where they are given."""
+
+import inspect
+from types import FunctionType, MethodType
+from typing import Any
+
+from cutwater.errors import ConfigError
+
+
+def checked_function(method: str, fn: Any, *parameters: str) -> Any:
+    """``fn``, which is called with ``parameters``; ConfigError if it cannot be, as far as it can be told: of what is written with
+    def or lambda, methods among it."""
+    if not callable(fn):
+        raise ConfigError(f"{method}: {fn!r} is not a function.")
+    if isinstance(fn, FunctionType | MethodType) and not hasattr(
+        fn, "__signature__"
+    ):  # which may be that of what it wraps
+        signature = inspect.signature(fn, follow_wrapped=False)  # what is called is the wrapper
+        try:
+            signature.bind(*parameters)
+        except TypeError:
+            wanted = "these parameters" if parameters else "no parameters"
+            raise ConfigError(
+                f"{method}: {fn.__name__}{signature} is called as fn({', '.join(parameters)}); give it {wanted}."
+            ) from None
+    return fn
