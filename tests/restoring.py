@@ -229,10 +229,11 @@ Kept = Aggregates | Panes | RowStates | States | Sessions
 
 @dataclass(frozen=True)
 class Took:
-    """Seconds: to store all keys, and to have them again up to the first record."""
+    """Seconds: to store all keys, to have them again up to the first record, and the longest synchronous part."""
 
     written: float
     restored: float
+    cut: float
 
 
 def took(backend: StateBackend, kind: type[Kept], keys: int, folder: Path) -> Took:
@@ -244,12 +245,13 @@ def took(backend: StateBackend, kind: type[Kept], keys: int, folder: Path) -> To
     numbers = np.random.default_rng(1).permutation(keys)
     state.write(numbers)
     began = time.perf_counter()
-    stored = _checkpoint(1, store, writer, {})
+    stored, cut = _checkpoint(1, store, writer, {})
     written = time.perf_counter() - began
     if backend.incremental:
         for id in range(2, 2 + LATER):
             state.write(numbers[::CHANGED])
-            stored = _checkpoint(id, store, writer, stored)
+            stored, later = _checkpoint(id, store, writer, stored)
+            cut = max(cut, later)
     sample = numbers[: keys // 2 : keys // 1000]
     wanted = state.read(sample)
     store.close()
@@ -262,8 +264,11 @@ def took(backend: StateBackend, kind: type[Kept], keys: int, folder: Path) -> To
         store.restore(name, restored.batches(name))
     state = kind(store)
     state.read(sample[:1])
-    took = Took(written, time.perf_counter() - began)
-    print(f"{keys:,} {kind.__name__} on {backend}: written in {took.written:.2f} s, restored in {took.restored:.2f} s")
+    took = Took(written, time.perf_counter() - began, cut)
+    print(
+        f"{keys:,} {kind.__name__} on {backend}: written in {took.written:.2f} s, restored in {took.restored:.2f} s, "
+        f"cut in {1e3 * took.cut:.2f} ms"
+    )
     assert state.read(sample) == wanted
     store.close()
     return took
@@ -271,10 +276,14 @@ def took(backend: StateBackend, kind: type[Kept], keys: int, folder: Path) -> To
 
 def _checkpoint(
     id: int, store: KeyedStateStore, writer: TableWriter, base: Mapping[str, StoredTable]
-) -> dict[str, StoredTable]:
+) -> tuple[dict[str, StoredTable], float]:
+    """And how long the loop stood still for it."""
     stored: dict[str, StoredTable] = {}
-    for frozen in store.freeze(CheckpointId(id)):
+    began = time.perf_counter()
+    cut = store.freeze(CheckpointId(id))
+    stood_still = time.perf_counter() - began
+    for frozen in cut:
         stored[frozen.name], _ = writer.write(CheckpointId(id), "u", frozen, base.get(frozen.name))
         frozen.release()
     store.confirm(CheckpointId(id))
-    return stored
+    return stored, stood_still

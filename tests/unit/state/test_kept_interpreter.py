@@ -44,12 +44,14 @@ def beside_another_thread() -> Iterator[Other]:
     thread = threading.Thread(target=other.run)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(100)
+    gc.disable()  # what other tests left may be finalised in the middle of the cut, and let others run
     try:
         thread.start()
         yield other
     finally:
         other.is_over = True
         thread.join()
+        gc.enable()
         sys.setswitchinterval(interval)
 
 
@@ -105,7 +107,6 @@ def test_a_cut_lets_nobody_else_take_the_interpreter(
     change = kind(store, keys)
     for number in (1, 2):
         change()
-        gc.collect()  # what other tests left may be finalised in the middle of the cut, and let others run
         with beside_another_thread() as other:
             while other.turns == 0:
                 time.sleep(0)
