@@ -13,7 +13,7 @@ from cutwater.errors import ConfigError, DataError, SchemaError
 from cutwater.flow.arrow import Array
 from cutwater.flow.columns import check_key_type
 from cutwater.schema import require_columns
-from cutwater.state.encoded_keys import plain
+from cutwater.state.encoded_keys import plain_schema
 from cutwater.state.frozen import refuse_reserved
 from cutwater.state.tables import Column, Merge, Update
 
@@ -71,8 +71,7 @@ class AccumulatorPlan:
 
     @cached_property
     def partial_schema(self) -> pa.Schema:
-        keys = [field.with_type(plain(field.type)) for field in self.key_schema]
-        return pa.schema([*keys, *(column.field for column in self.columns)])
+        return pa.schema([*plain_schema(self.key_schema), *(column.field for column in self.columns)])
 
     @cached_property
     def output_schema(self) -> pa.Schema:

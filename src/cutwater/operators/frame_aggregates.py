@@ -12,7 +12,7 @@ from cutwater.flow.arrow import Array
 from cutwater.flow.event_time import Times
 from cutwater.operators.polars_arrow import fitted, frame_of, stable_schema
 from cutwater.schema import missing_column
-from cutwater.state.encoded_keys import plain
+from cutwater.state.encoded_keys import plain_field
 
 _GROUP = "$group"
 NOTHING_KNOWN: Mapping[str, pa.DataType] = MappingProxyType({})
@@ -27,7 +27,7 @@ class FrameAggregates:
     ) -> None:
         self._expressions = [_checked(name, expression, rows).alias(name) for name, expression in expressions.items()]
         wanted = {column for expression in self._expressions for column in expression.meta.root_names()}
-        self.reads = pa.schema([field.with_type(plain(field.type)) for field in rows if field.name in wanted])
+        self.reads = pa.schema([plain_field(field) for field in rows if field.name in wanted])
         """The columns that have to be kept."""
         self.results = pa.schema([field.with_type(known.get(field.name, field.type)) for field in self._probed()])
 

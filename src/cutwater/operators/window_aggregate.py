@@ -19,7 +19,7 @@ from cutwater.operators.told_windows import ToldWindows
 from cutwater.operators.window_ends import WindowEnds
 from cutwater.operators.window_panes import PANE, is_over, with_pane
 from cutwater.operators.window_results import LATE, WINDOW_START, of_window, windowed
-from cutwater.state.encoded_keys import plain
+from cutwater.state.encoded_keys import plain_schema
 from cutwater.state.key_set import KeySet
 from cutwater.state.tables import PaneTable, ReadsKeys
 from cutwater.windows import Windows
@@ -67,7 +67,7 @@ class WindowAggregate(ToldWindows[KeySet]):
 
     @cached_property
     def _partial_keys(self) -> pa.Schema:
-        return pa.schema([field.with_type(plain(field.type)) for field in self._key_schema])
+        return plain_schema(self._key_schema)
 
     def _keys_of(self, partial: pa.RecordBatch) -> pa.RecordBatch:
         return partial.select(list(range(len(self._keys))))

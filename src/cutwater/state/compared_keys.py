@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from cutwater.flow.event_time import Times
 from cutwater.flow.hashing import hash_arrays
-from cutwater.state.encoded_keys import encode, plain
+from cutwater.state.encoded_keys import encode, plain_schema
 from cutwater.state.frozen_keys import is_exact
 
 
@@ -14,7 +14,7 @@ def equal_keys(asked: pa.RecordBatch, held: pa.RecordBatch) -> tuple[Times, Time
     hardly ever so. Keys have no nulls, and the same types on both sides."""
     hashes = hash_arrays(asked.columns, asked.num_rows)
     which, rows = np.nonzero(hashes[:, np.newaxis] == hash_arrays(held.columns, held.num_rows))
-    exact = is_exact(pa.schema([field.with_type(plain(field.type)) for field in held.schema]))
+    exact = is_exact(plain_schema(held.schema))
     if exact or not len(rows) or _are_same(asked.take(which), held.take(rows)):
         return which, rows
     return None

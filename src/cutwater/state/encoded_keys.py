@@ -1,5 +1,6 @@
 """Keys of any type as bytes that are equal if and only if the keys are, and back to columns."""
 
+import operator
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
@@ -7,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cutwater.flow.arrow import Array
+from cutwater.flow.arrow import Array, Field
 from cutwater.flow.columns import (
     ALL_VALID,
     BytesColumn,
@@ -79,12 +80,25 @@ def joined(parts: Sequence[bytes]) -> tuple[Bytes, Words]:
 
 
 def plain(data_type: pa.DataType) -> pa.DataType:
-    """The type that a decoded column has: dictionaries become their values."""
+    """The type that a decoded column has: dictionaries become their values. The same object where there are none."""
     if isinstance(data_type, pa.DictionaryType):
         return plain(data_type.value_type)
     if isinstance(data_type, pa.StructType):
-        return pa.struct([field.with_type(plain(field.type)) for field in data_type])
+        fields = list(data_type)
+        decoded = list(map(plain_field, fields))
+        return data_type if all(map(operator.is_, decoded, fields)) else pa.struct(decoded)
     return data_type
+
+
+def plain_field(field: Field) -> Field:
+    was = field.type
+    decoded = plain(was)
+    # Only where it differs: others get the interpreter where a field gets its type, and tables are also made in a cut.
+    return field if decoded is was else field.with_type(decoded)
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    return pa.schema(list(map(plain_field, schema)))
 
 
 def _leaves(column: Array) -> Iterator[FlatColumn]:
@@ -105,9 +119,7 @@ def _decode_column(cursor: Words, data_type: pa.DataType) -> Array:
         present, _ = _decode_fixed(cursor, 8)
         children = [_decode_column(cursor, field.type) for field in data_type]
         mask = pa.array(present.view(np.int64) == 0)
-        return pa.StructArray.from_arrays(
-            children, fields=[field.with_type(plain(field.type)) for field in data_type], mask=mask
-        )
+        return pa.StructArray.from_arrays(children, fields=list(map(plain_field, data_type)), mask=mask)
     if t.is_null(data_type):
         _decode_fixed(cursor, 8)
         return pa.nulls(len(cursor))

@@ -13,7 +13,7 @@ from cutwater.flow.columns import ALL_VALID, valid_of
 from cutwater.flow.hashing import hash_arrays
 from cutwater.state import index_building as ib
 from cutwater.state import index_kernels as ix
-from cutwater.state.encoded_keys import encode, plain
+from cutwater.state.encoded_keys import encode, plain_schema
 from cutwater.state.frozen_keys import FrozenColumn, FrozenKeys, is_exact
 from cutwater.state.pointers import address
 from cutwater.state.tables import Rows, Touched
@@ -72,7 +72,7 @@ class KeyIndex:
 
     def __init__(self, keys: pa.Schema, expected: int = 0) -> None:
         """Keys are kept and given back in the plain types of ``keys``. So many ``expected`` ones need no growing."""
-        self.keys = pa.schema([field.with_type(plain(field.type)) for field in keys])
+        self.keys = plain_schema(keys)
         self._exact = is_exact(self.keys)
         self._state = np.zeros(ix.FIELDS, np.int64)
         self._state[ix.NULL_ROW] = -1

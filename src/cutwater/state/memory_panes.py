@@ -16,7 +16,7 @@ from cutwater.flow.batches import detached, gathered, pieces
 from cutwater.flow.hashing import hash_arrays, key_groups
 from cutwater.flow.partitioning import by_number
 from cutwater.state.bucket_history import BucketHistory, BucketsMark, Moment
-from cutwater.state.encoded_keys import plain
+from cutwater.state.encoded_keys import plain_schema
 from cutwater.state.frozen import KEY_GROUP_COLUMN
 from cutwater.state.key_set import KeySet
 from cutwater.state.late_freezes import LateFreezes, LateMoment
@@ -52,7 +52,7 @@ class MemoryPanes:
     ) -> None:
         self.name = name
         self._uid = uid
-        self._keys = pa.schema([field.with_type(plain(field.type)) for field in keys])
+        self._keys = plain_schema(keys)
         self._pane = pane
         self.key_columns = (*keys.names, pane)
         self._columns = tuple(columns)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from cutwater.errors import RestoreError
 from cutwater.flow.arrow import Array
 from cutwater.flow.batches import joined
-from cutwater.state.encoded_keys import plain
+from cutwater.state.encoded_keys import plain_schema
 from cutwater.state.rocksdb_family import Entries, Entry, in_lists
 from cutwater.state.rocksdb_keys import fitted, groups_in, key_columns, namespaces_of, number_of
 from cutwater.state.row_codec import RowCodec
@@ -104,7 +104,7 @@ class Layout:
 
     def _rows_or_batches(self, keys: Sequence[bytes], encoded: Sequence[bytes], codec: RowCodec) -> pa.RecordBatch:
         schema = pa.schema(list(self.schema)[:-2])
-        stored = _plain(schema)
+        stored = plain_schema(schema)
         pairs = zip(keys, encoded, strict=True)
         found = [value if is_of_row(key) else _read(value, stored, schema) for key, value in pairs]
         rows = together(found, codec, schema)
@@ -149,21 +149,17 @@ def message_of(batch: pa.RecordBatch) -> bytes:
 
 def plain_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Messages have no room for dictionaries."""
-    schema = _plain(batch.schema)
+    schema = plain_schema(batch.schema)
     return pa.RecordBatch.from_arrays(_columns(batch, schema), schema=schema)
 
 
 def batch_of(message: bytes, schema: pa.Schema) -> pa.RecordBatch:
-    return _read(message, _plain(schema), schema)
+    return _read(message, plain_schema(schema), schema)
 
 
 def _read(message: bytes, stored: pa.Schema, schema: pa.Schema) -> pa.RecordBatch:
     batch = pa.ipc.read_record_batch(pa.py_buffer(message), stored)
     return pa.RecordBatch.from_arrays(_columns(batch, schema), schema=schema)
-
-
-def _plain(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field.with_type(plain(field.type)) for field in schema])
 
 
 def _columns(batch: pa.RecordBatch, schema: pa.Schema) -> Sequence[Array]:

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from cutwater.state.encoded_keys import decode, encode
+from cutwater.state.encoded_keys import decode, encode, plain_field
 from cutwater.state.key_index import KeyIndex
 from cutwater.state.pointers import address
 
@@ -34,3 +34,19 @@ def test_a_letter_anywhere_makes_another_key(length: int, monkeypatch: pytest.Mo
     index = KeyIndex(pa.schema([("text", pa.string())]))
     assert index.locate([texts], len(texts)).rows.tolist() == list(range(len(texts)))
     assert index.locate([texts], len(texts)).rows.tolist() == list(range(len(texts)))
+
+
+WORDS = pa.dictionary(pa.int32(), pa.string())
+
+
+def test_dictionaries_become_their_values_and_all_else_stays_what_it_is() -> None:
+    """A new field lets other threads have the interpreter, which a cut must not."""
+    kept = [
+        pa.field("a", pa.int64()),
+        pa.field("b", pa.struct([("c", pa.struct([("d", pa.string())]))]), nullable=False),
+    ]
+    assert all(plain_field(field) is field for field in kept)
+    nested = pa.field("b", pa.struct([("c", pa.struct([pa.field("d", WORDS, nullable=False)]))]), nullable=False)
+    within = pa.struct([("c", pa.struct([pa.field("d", pa.string(), nullable=False)]))])
+    assert plain_field(nested) == pa.field("b", within, nullable=False)
+    assert plain_field(pa.field("a", WORDS)) == pa.field("a", pa.string())
