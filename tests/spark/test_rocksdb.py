@@ -1,6 +1,8 @@
 """State in RocksDB on real Spark, with a worker killed in the middle, and nothing left on the local disk."""
 
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import cutwater as cw
 from cutwater.checkpoint.file_storage import FileStorage
 from cutwater.checkpoint.job_store import JobStore
 from cutwater.checkpoint.verification import verify
-from tests.local_state import rocksdb_folder
+from tests.local_state import damage, rocksdb_folder
 from tests.small_disk import fill, small_disk
 from tests.spark.troubled import StuckInRestore
 from tests.spark.workers import completed_checkpoints, kill, kill_worker, wait_until
@@ -90,6 +92,46 @@ def test_a_job_goes_on_when_a_full_disk_has_room_again(tmp_path: Path) -> None:
         ballast.unlink()
         result = job.wait("300s")
     assert sorted((row.k, row.n) for row in result.rows("numbered")) == [
+        (k, n) for k in range(KEYS) for n in range(1, 5)
+    ]
+
+
+class Gathered(cw.KeyedProcess):
+    """Wide state, so that most of it is in files."""
+
+    seen = cw.ListState("string")
+
+    def process(self, row: Any, ctx: Any) -> Iterator[Any]:
+        self.seen.append(f"{row.k:0200}")
+        yield row.k, len(list(self.seen))
+
+
+def test_a_job_goes_on_from_its_last_checkpoint_when_the_disk_damaged_its_state(tmp_path: Path) -> None:
+    local = tmp_path / "local"
+    env = cw.Environment(
+        parallelism=1,
+        checkpointing=cw.Checkpointing("200ms", storage=f"file:{tmp_path / 'checkpoints'}"),
+        restart=cw.fixed_delay(attempts=20, delay="10ms"),
+        state_backend=cw.RocksDB(
+            cache="20kB", write_buffer="100kB", block_cache="100kB", local_directories=[str(local)]
+        ),
+    )
+    numbers = env.read(cw.sequence(KEYS * 4, rate=4000), uid="numbers").select(k=pl.col("value") % KEYS)
+    numbers.key_by("k").process(Gathered(), "k long, n long").uid("gathered").collect("gathered")
+    job = env.start("damaged")
+    wait_until(lambda: completed_checkpoints(job) >= 2, "two checkpoints")
+
+    def is_told() -> bool:
+        """A file that was joined with others meanwhile is gone, and was in order when it was read."""
+        time.sleep(0.2)
+        with suppress(OSError, ValueError):
+            damage(local)
+        return any("cannot be read: Corruption" in line for line in job.log)
+
+    wait_until(is_told, "a failure that names the damage")
+    result = job.wait("300s")
+    assert result.attempts > 1
+    assert sorted((row.k, row.n) for row in result.rows("gathered")) == [
         (k, n) for k in range(KEYS) for n in range(1, 5)
     ]
 

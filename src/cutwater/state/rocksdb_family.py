@@ -59,8 +59,11 @@ class Family:
         if self.is_empty:
             return [None] * len(keys)
         found: list[bytes | None] = []
-        for start in range(0, len(keys), READ_AT_ONCE):
-            found += self._family.get(keys[start : start + READ_AT_ONCE])
+        try:
+            for start in range(0, len(keys), READ_AT_ONCE):
+                found += self._family.get(keys[start : start + READ_AT_ONCE])
+        except Exception as error:
+            raise _not_read(self._where, error) from error
         return found
 
     def write(self, keys: Sequence[bytes], values: Sequence[bytes], deleted: Iterable[bytes] = ()) -> None:
@@ -143,6 +146,7 @@ class Family:
             group, namespace = prefix_parts(prefix)
             found.setdefault(namespace, set()).add(group)
             keys.seek(after(prefix))
+        _check_end(keys, self._where)
         return found
 
     def drop(self, prefixes: Iterable[bytes], share: float = 0) -> None:
@@ -160,19 +164,25 @@ class Family:
     def scan(self, prefix: bytes) -> Iterator[Entry]:
         """In the order of the keys."""
         # Not by an upper bound in ReadOptions: rocksdict frees it with them, while its iterator still goes by it.
-        for entry in self._family.items(from_key=prefix):
+        for entry in self._entries(prefix):
             if not entry[0].startswith(prefix):
                 return
             yield entry
 
     def first_behind(self, key: bytes, rows: int) -> Entries | None:
         """The entries whose keys follow next, so many at most, as they are now."""
-        return next(in_lists(self._family.items(from_key=key + b"\0"), rows), None)
+        return next(in_lists(self._entries(key + b"\0"), rows), None)
 
     def keys(self) -> Iterator[bytes]:
         """All of them, in their order. To be read at once: it holds files."""
-        keys: Iterator[bytes] = iter(()) if self.is_empty else self._family.keys()
-        return keys
+        if self.is_empty:
+            return
+        found = self._family.iter()
+        found.seek_to_first()
+        while found.valid():
+            yield found.key()
+            found.next()
+        _check_end(found, self._where)
 
     def cut(self) -> Iterator[Entry]:
         """Everything as it is now, to be read later, on any thread, once.
@@ -180,12 +190,16 @@ class Family:
         An iterator sees what was there when it was made. (A ``Snapshot`` of rocksdict does so for single keys only: its
         iterators see what was written since.)
         """
-        entries: Iterator[Entry] = iter(()) if self.is_empty else self._family.items()
-        return entries
+        # The first one is looked for when it is read, at no cost to the cut.
+        return iter(()) if self.is_empty else self._entries(b"")
 
     def _new_sweep(self) -> Sweep:
         # Of no part of it is this object: one that refers to itself is let go when Python's collector comes by.
         return Sweep(partial(_join_files, self._family), partial(_about, self._family))
+
+    def _entries(self, first: bytes) -> Iterator[Entry]:
+        """From the key ``first`` on, of all that is there now. Does not hold this object, and with it an open database."""
+        return _entries(self._family.iter(), first, self._where)
 
     def _apply(self, fill: Callable[[Any], None]) -> None:
         """``fill`` is called for each try: a batch can be written once.
@@ -209,6 +223,30 @@ class Family:
             f"{self._where} cannot be written: {error}. Is the disk full? "
             "cw.RocksDB(local_directories=[...]) says where it writes."
         )
+
+
+def _entries(found: Any, first: bytes, where: str) -> Iterator[Entry]:
+    """(``items`` of rocksdict does not say why it ended.)"""
+    found.seek(first)
+    while found.valid():
+        yield found.key(), found.value()
+        found.next()
+    _check_end(found, where)
+
+
+def _check_end(found: Any, where: str) -> None:
+    """It also ends where it cannot read on: all that follows would be missing."""
+    try:
+        found.status()
+    except Exception as error:
+        raise _not_read(where, error) from error
+
+
+def _not_read(where: str, error: Exception) -> StorageError:
+    return StorageError(
+        f"{where} cannot be read: {error}. What is on the local disk is no longer what was written: look after the disk. "
+        "A job that begins anew has its state from the last checkpoint, in other files."
+    )
 
 
 def _about(family: Any) -> int:

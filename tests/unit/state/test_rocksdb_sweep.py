@@ -1,4 +1,4 @@
-"""Rows that are gone do not stay in RocksDB's files: a cut would step over each of them, in the loop's place."""
+"""Rows that are gone do not stay in RocksDB's files: whoever reads would step over each of them, in the loop's place."""
 
 import queue
 import threading

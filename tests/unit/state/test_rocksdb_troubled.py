@@ -1,4 +1,4 @@
-"""RocksDB in trouble that is real: a process killed while it restores, and a disk that is full."""
+"""RocksDB in trouble that is real: a process killed while it restores, a disk that is full, and one that damages files."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,17 @@ from cutwater.control.messages import Decline
 from cutwater.errors import StorageError
 from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
 from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.state.backend import KeyedStateStore
+from cutwater.state.rocksdb_database import Database, Tuning
+from cutwater.state.rocksdb_family import Family
+from cutwater.state.rocksdb_keys import prefix_of
+from cutwater.state.rocksdb_store import RocksDBStore
 from cutwater.state.stored import StoredTable
+from cutwater.state.tables import Column, Merge, Update
 from cutwater.testing import ADVANCE, CHECKPOINT, TRIGGER, run, script
-from tests.local_state import rocksdb_folder
+from tests.local_state import damage, rocksdb_folder
 from tests.small_disk import fill, small_disk
+from tests.spark.workers import wait_until
 
 ALL = KeyGroupRange(0, 127)
 KEYS = pa.schema([pa.field("k", pa.int64())])
@@ -161,6 +168,89 @@ def test_a_folder_for_state_on_a_full_disk_is_refused_by_name(disk: Path) -> Non
     backend = cw.RocksDB(local_directories=[str(disk)])
     with pytest.raises(StorageError, match=rf"{disk}"):
         backend.open("texts", ALL, 128).rows("text", KEYS, pa.string())
+
+
+def fill_rows(store: KeyedStateStore) -> None:
+    table = store.rows("n", KEYS, pa.string())
+    for start in range(0, 20_000, 1000):
+        for key in range(start, start + 1000):
+            table.put(key, text_of(key))
+        store.tend()
+
+
+def fill_aggregates(store: KeyedStateStore) -> None:
+    table = store.aggregates("n", KEYS, [Column("text", pa.string())])
+    for rows in some_rows():
+        table.update(table.locate(rows.select(["k"])), [Update(0, Merge.MAX, rows.column("text"))])
+        store.tend()
+
+
+def fill_panes(store: KeyedStateStore) -> None:
+    table = store.panes("n", KEYS, "pane", [(Column("text", pa.string()), Merge.MAX)])
+    for at, rows in enumerate(some_rows()):
+        table.merge(at % 3, rows)
+        store.tend()
+
+
+def fill_buckets(store: KeyedStateStore) -> None:
+    table = store.buckets("n", pa.schema([("k", pa.int64()), ("text", pa.string())]), ["k"], "bucket")
+    for at, rows in enumerate(some_rows()):
+        table.add(at % 3, rows)
+        store.tend()
+
+
+def some_rows() -> Iterator[pa.RecordBatch]:
+    for start in range(0, 20_000, 1000):
+        keys = range(start, start + 1000)
+        yield pa.record_batch({"k": pa.array(keys, pa.int64()), "text": pa.array(map(text_of, keys))})
+
+
+def wait_until_nothing_is_joined(store: KeyedStateStore) -> None:
+    """Else what is damaged may have been read, and go."""
+    assert isinstance(store, RocksDBStore)
+    family = store._families["n"]._family
+    work = ("num-running-flushes", "mem-table-flush-pending", "num-running-compactions", "compaction-pending")
+    wait_until(lambda: not any(family.property_int_value(f"rocksdb.{name}") for name in work), "nothing to be joined")
+
+
+STORED_KEYS = [prefix_of(group, number) for group in range(128) for number in range(200)]
+READS: dict[str, Callable[[Family], Iterable[Any]]] = {
+    "cut": Family.cut,
+    "keys": Family.keys,
+    "scan": lambda family: family.scan(b""),
+    "first_behind": lambda family: family.first_behind(b"", ROWS) or (),
+    "namespaces": Family.namespaces,
+    "get": lambda family: family.get(STORED_KEYS),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS.keys())
+def test_damaged_files_are_told_of_and_not_read_as_if_they_ended_there(tmp_path: Path, read: Any) -> None:
+    database = Database("uid", str(tmp_path / "database"), Tuning(1 << 20, 1 << 20, "none"))
+    family = database.family("n")
+    family.write(STORED_KEYS, [number.to_bytes(400, "big") for number in range(len(STORED_KEYS))])
+    family.flush()
+    damage(tmp_path)
+    with pytest.raises(
+        StorageError, match=rf"uid: RocksDB in {tmp_path}.* cannot be read: Corruption.*look after the disk"
+    ):
+        list(read(family))
+    database.close()
+
+
+@pytest.mark.parametrize("state", [fill_rows, fill_aggregates, fill_panes, fill_buckets])
+def test_a_full_checkpoint_of_damaged_files_fails(tmp_path: Path, state: Callable[[KeyedStateStore], None]) -> None:
+    """It would be complete, and lack most of the rows."""
+    backend = cw.RocksDB(cache="100kB", write_buffer="100kB", block_cache="100kB", local_directories=[str(tmp_path)])
+    store = backend.open("uid", ALL, 128)
+    state(store)
+    wait_until_nothing_is_joined(store)
+    damage(tmp_path)
+    [frozen] = store.freeze(CheckpointId(1))
+    with pytest.raises(StorageError, match=rf"uid: RocksDB in {tmp_path}.* cannot be read: Corruption"):
+        list(frozen.batches())
+    frozen.release()
+    store.close()
 
 
 class Texts(cw.KeyedProcess):
