@@ -1,8 +1,8 @@
 """Rows that are gone from a state, while they and what says that they are gone are still in its files.
 
 Whoever goes through the state steps over each of them, and keeps the interpreter meanwhile: the next row behind a million that are
-gone would be found after a quarter of a second, and the loop stood still. RocksDB counts bytes, which they hardly have. So where they
-are many, all files are joined beside the loop.
+gone would be found after a quarter of a second, and the loop stood still. RocksDB counts bytes, which they hardly have. So where
+they are many, all files are joined beside the loop.
 """
 
 import re
