@@ -28,10 +28,11 @@ Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.int64]
 
 
-def encode(columns: Sequence[Array], records: int, *, head: int = 0) -> tuple[Bytes, Words]:
-    """The keys' bytes one after the other, and where each begins (and the last ends). Each has ``head`` bytes of room before."""
+def encode(columns: Sequence[Array], records: int, *, head: int = 0, tail: int = 0) -> tuple[Bytes, Words]:
+    """The keys' bytes one after the other, and where each begins (and the last ends). Each has ``head`` bytes of room before, and
+    ``tail`` behind."""
     leaves = [leaf for column in columns for leaf in _leaves(column)]
-    sizes = np.full(records, head, np.int64)
+    sizes = np.full(records, head + tail, np.int64)
     for leaf in leaves:
         match leaf:
             case WordColumn(_, valid):

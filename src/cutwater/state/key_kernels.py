@@ -72,6 +72,13 @@ def encode_bytes(offsets: Words, data: Bytes, valid: Bytes, cursor: Words, out: 
             cursor[i] = at + 5 + size
 
 
+@kernel("void(ro(int64), int64, ro(uint8), int64, rw(uint8))")
+def put_each(places: Words, beside: int, parts: Bytes, width: int, out: Bytes) -> None:
+    """``parts`` of ``width`` bytes, each so many bytes behind its place."""
+    for i in range(len(places)):
+        copy_bytes(out.ctypes.data + places[i] + beside, parts.ctypes.data + i * width, width)
+
+
 @kernel("void(rw(int64), int64, rw(uint8), rw(uint8))")
 def decode_fixed(cursor: Words, width: int, out: Bytes, valid: Bytes) -> None:
     """Read a column back at each key's ``cursor``, here an address, and move it."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cutwater.state.rocksdb_family import Entries
-from cutwater.state.rocksdb_keys import numbered, stored_keys
+from cutwater.state.rocksdb_keys import stored_keys
 from cutwater.state.rocksdb_layout import message_of, numbers_of_batches, numbers_of_rows, plain_rows
 from cutwater.state.rocksdb_parts import STEP_ROWS, Part
 from cutwater.state.row_codec import RowCodec
@@ -47,8 +47,8 @@ class _Cells:
         starts = np.flatnonzero(np.append(True, (buckets[1:] != buckets[:-1]) | (groups[1:] != groups[:-1])))
         return _Cells(rows, buckets, groups, starts, np.diff(np.append(starts, len(order))))
 
-    def prefixes(self, rows: "npt.NDArray[Any]") -> list[bytes]:
-        return stored_keys([], self.groups[rows], self.buckets[rows])
+    def keys(self, rows: "npt.NDArray[Any]", numbers: "npt.NDArray[Any]") -> list[bytes]:
+        return stored_keys([], self.groups[rows], self.buckets[rows], numbers)
 
 
 def entries_of(batch: pa.RecordBatch, codec: RowCodec, part: Part[Any]) -> Iterator[tuple[int, Entries]]:
@@ -64,9 +64,9 @@ def _single_rows(cells: _Cells, codec: RowCodec, part: Part[Any]) -> Iterator[tu
     few = np.flatnonzero(np.repeat(cells.counts < FEW_ROWS, cells.counts))
     for start in range(0, len(few), STEP_ROWS):
         some = few[start : start + STEP_ROWS]
-        numbers = numbers_of_rows(part.take_numbers(2 * len(some)), len(some))
+        numbers = numbers_of_rows(part.take_numbers(2 * len(some)))
         values = codec.encode(cells.rows.take(some).columns, len(some))
-        yield len(some), (numbered(cells.prefixes(some), numbers), values)
+        yield len(some), (cells.keys(some, numbers), values)
 
 
 def _batches(cells: _Cells, part: Part[Any]) -> Iterator[tuple[int, Entries]]:
@@ -75,6 +75,6 @@ def _batches(cells: _Cells, part: Part[Any]) -> Iterator[tuple[int, Entries]]:
     starts, counts = cells.starts[many], cells.counts[many]
     for at in range(0, len(starts), STEP_BATCHES):
         first, count = starts[at : at + STEP_BATCHES], counts[at : at + STEP_BATCHES]
-        numbers = numbers_of_batches(part.take_numbers(2 * len(first)), len(first))
+        numbers = numbers_of_batches(part.take_numbers(2 * len(first)))
         messages = [message_of(rows.slice(*each)) for each in zip(first.tolist(), count.tolist(), strict=True)]
-        yield int(count.sum()), (numbered(cells.prefixes(first), numbers), messages)
+        yield int(count.sum()), (cells.keys(first, numbers), messages)

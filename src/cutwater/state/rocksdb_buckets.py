@@ -13,7 +13,7 @@ from cutwater.state.cache_share import CacheShare
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.memory_buckets import MemoryBuckets
 from cutwater.state.rocksdb_bucket_entries import STEP_BATCHES, entries_of
-from cutwater.state.rocksdb_bulk import NumberedRows
+from cutwater.state.rocksdb_bulk import BulkRows
 from cutwater.state.rocksdb_cut import Gate
 from cutwater.state.rocksdb_family import READ_BYTES, Entry, Family
 from cutwater.state.rocksdb_frozen import TableInParts
@@ -102,13 +102,12 @@ class RocksDBBuckets(TableInParts):
     def _add_restored(self, namespace: int, rows: pa.RecordBatch) -> None:
         self.add(namespace, rows)
 
-    def _numbered(self, rows: pa.RecordBatch, part: Part[MemoryBuckets]) -> NumberedRows:
+    def _bulk_rows(self, rows: pa.RecordBatch, part: Part[MemoryBuckets]) -> BulkRows:
         *_, of_buckets, groups = rows.columns
         in_groups, buckets = groups.to_numpy(), of_buckets.to_numpy()
         part.note_each(0, buckets, in_groups)
-        numbers = numbers_of_rows(part.take_numbers(2 * rows.num_rows), rows.num_rows)
-        values = rows.select(self._schema.names)
-        return NumberedRows([], in_groups, buckets, numbers.start, values, numbers.step)
+        numbers = numbers_of_rows(part.take_numbers(2 * rows.num_rows))
+        return BulkRows([], in_groups, buckets, numbers, rows.select(self._schema.names).columns)
 
     def _shares(
         self,

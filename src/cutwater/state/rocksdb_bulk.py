@@ -9,13 +9,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cutwater.flow.arrow import Array
-from cutwater.flow.batches import gathered
+from cutwater.flow.batches import pieces
 from cutwater.state.rocksdb_family import READ_BYTES, Entries, Family
-from cutwater.state.rocksdb_keys import key_order, numbered, stored_keys
+from cutwater.state.rocksdb_keys import KeyBytes
 from cutwater.state.rocksdb_layout import READ_ROWS, Layout
-from cutwater.state.row_codec import RowCodec
 
 LEAST_SORTED_BYTES = 1 << 20
+OBJECT_BYTES = 64
+"""Of each value beside its bytes, until they are sorted and written."""
 FEW_ROWS = 256
 COPIED_ROWS = 64 * READ_ROWS
 """So many rows of another database become one file: RocksDB keeps something of each in memory until it is whole."""
@@ -26,13 +27,15 @@ def ingest_rows(family: Family, layout: Layout, batches: Iterable[pa.RecordBatch
 
     As many as ``sorted_bytes`` are sorted at once and become a file. Others get the interpreter every few thousand rows.
     """
-    codec = layout.codec()
-    count = 0
-    in_layout = (batch.select(layout.schema.names) for batch in batches)
-    for rows in gathered(in_layout, max(sorted_bytes, LEAST_SORTED_BYTES)):
-        family.ingest(_in_order(rows, layout, codec))
-        count += rows.num_rows
-    return count
+    width = len(layout.keys)
+
+    def bulk_rows(rows: pa.RecordBatch) -> BulkRows:
+        *columns, groups = rows.columns
+        return BulkRows(columns[:width], groups.to_numpy(), None, None, columns[width:])
+
+    return ingest_many(
+        family, layout, (batch.select(layout.schema.names) for batch in batches), bulk_rows, sorted_bytes
+    )
 
 
 def come_far_apart(batches: Iterable[pa.RecordBatch], namespace: str) -> tuple[bool, Iterator[pa.RecordBatch]]:
@@ -58,43 +61,54 @@ def are_more_than(batches: Iterable[pa.RecordBatch], size: int) -> tuple[bool, I
     return size < 0, chain(read, rest)
 
 
-class NumberedRows(NamedTuple):
-    """Rows that are only added, and what their keys are made of: those of equal ones come in the order of their numbers."""
+class BulkRows(NamedTuple):
+    """What keys and values are made of."""
 
     keys: Sequence[Array]
     groups: "npt.NDArray[np.int32]"
-    namespaces: "npt.NDArray[np.int64]"
-    first: int
-    """The number of the first."""
-    values: pa.RecordBatch
-    apart: int = 1
-    """Each other number is so much more than the one before."""
+    namespaces: "npt.NDArray[np.int64] | None"
+    numbers: "npt.NDArray[np.int64] | None"
+    """Of rows that are only added: those of equal keys come in their order. They ascend."""
+    values: Sequence[Array]
 
 
-def ingest_numbered(
+def ingest_many(
     family: Family,
     layout: Layout,
     batches: Iterable[pa.RecordBatch],
-    numbered_rows: Callable[[pa.RecordBatch], NumberedRows],
+    bulk_rows: Callable[[pa.RecordBatch], BulkRows],
     sorted_bytes: int,
-) -> None:
-    """As many rows are sorted at once as in ``ingest_rows``."""
-    codec = layout.codec()
-    in_layout = (batch.select(layout.schema.names).cast(layout.schema) for batch in batches)
-    for rows in gathered(in_layout, max(sorted_bytes, LEAST_SORTED_BYTES)):
-        family.ingest(_numbered_in_order(numbered_rows(rows), codec))
+) -> int:
+    """As ``ingest_rows``, of columns as the layout has them."""
+    codec, most = layout.codec(), max(sorted_bytes, LEAST_SORTED_BYTES)
+    keys: list[KeyBytes] = []
+    values: list[bytes] = []
+    count = size = 0
+    for batch in batches:
+        for rows in pieces(batch, _step(batch)):
+            of = bulk_rows(rows)
+            keys.append(KeyBytes.of(of.keys, of.groups, of.namespaces, of.numbers))
+            values += codec.encode(of.values, rows.num_rows)
+            size += rows.nbytes + OBJECT_BYTES * rows.num_rows
+            if size >= most:
+                count += len(values)
+                family.ingest(_in_order(KeyBytes.joined(keys), values))
+                keys, values, size = [], [], 0
+    if values:
+        count += len(values)
+        family.ingest(_in_order(KeyBytes.joined(keys), values))
+    return count
 
 
-def _numbered_in_order(rows: NumberedRows, codec: RowCodec) -> Iterator[Entries]:
-    order = key_order(rows.keys, rows.groups, rows.namespaces)
-    if order is None:
-        order = np.arange(len(rows.groups))
-    step = _step(rows.values)
-    for start in range(0, len(order), step):
-        some = order[start : start + step]
-        keys = stored_keys([key.take(some) for key in rows.keys], rows.groups[some], rows.namespaces[some])
-        numbers = (some * rows.apart + rows.first).tolist()
-        yield numbered(keys, numbers), codec.encode(rows.values.take(some).columns, len(some))
+def _in_order(keys: KeyBytes, values: Sequence[bytes]) -> Iterator[Entries]:
+    order, apart = keys.order(), keys.apart()
+    for start in range(0, len(values), READ_ROWS):
+        part = slice(start, start + READ_ROWS)
+        if order is None:
+            yield apart[part], values[part]
+        else:
+            some = order[part].tolist()
+            yield [apart[i] for i in some], [values[i] for i in some]
 
 
 def ingest_entries(family: Family, entries: Iterator[Entries]) -> int:
@@ -114,17 +128,6 @@ def ingest_entries(family: Family, entries: Iterator[Entries]) -> int:
     for first in entries:
         family.ingest(one_file(first))
     return count
-
-
-def _in_order(rows: pa.RecordBatch, layout: Layout, codec: RowCodec) -> Iterator[Entries]:
-    width = len(layout.keys)
-    order = key_order(rows.columns[:width], rows.columns[-1].to_numpy())
-    step = _step(rows)
-    for start in range(0, rows.num_rows, step):
-        part = rows.slice(start, step) if order is None else rows.take(order[start : start + step])
-        *columns, groups = part.columns
-        keys = stored_keys(columns[:width], groups.to_numpy())
-        yield keys, codec.encode(columns[width:], part.num_rows)
 
 
 def _step(rows: pa.RecordBatch) -> int:

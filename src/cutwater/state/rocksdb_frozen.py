@@ -12,7 +12,7 @@ from cutwater.errors import StorageError
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.flow.partitioning import by_number
 from cutwater.state.frozen import FilePlace, FrozenTable
-from cutwater.state.rocksdb_bulk import NumberedRows, come_far_apart, ingest_numbered
+from cutwater.state.rocksdb_bulk import BulkRows, come_far_apart, ingest_many
 from cutwater.state.rocksdb_cut import StoreCut
 from cutwater.state.rocksdb_family import Family
 from cutwater.state.rocksdb_layout import Layout
@@ -84,7 +84,8 @@ class TableInParts(ABC):
     def _ingest(self, batches: Iterable[pa.RecordBatch]) -> None:
         part = self.parts.restored_part()
         most = self.parts.share.bytes // 2
-        ingest_numbered(self._family, self.layout, batches, lambda rows: self._numbered(rows, part), most)
+        in_layout = (batch.select(self.layout.schema.names).cast(self.layout.schema) for batch in batches)
+        ingest_many(self._family, self.layout, in_layout, lambda rows: self._bulk_rows(rows, part), most)
         self.parts.know_restored(part)
 
     def _add_all(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -97,7 +98,7 @@ class TableInParts(ABC):
     def _add_restored(self, namespace: int, rows: pa.RecordBatch) -> None: ...
 
     @abstractmethod
-    def _numbered(self, rows: pa.RecordBatch, part: Part[Any]) -> NumberedRows:
+    def _bulk_rows(self, rows: pa.RecordBatch, part: Part[Any]) -> BulkRows:
         """Stored rows, which ``part`` brings."""
 
     def details(self) -> Json:

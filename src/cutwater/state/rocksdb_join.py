@@ -11,11 +11,11 @@ from cutwater.flow.event_time import Times
 from cutwater.state.appended_rows import no_rows
 from cutwater.state.cache_share import CacheShare
 from cutwater.state.memory_join import MemoryJoin, MemoryJoinSide
-from cutwater.state.rocksdb_bulk import NumberedRows
+from cutwater.state.rocksdb_bulk import BulkRows
 from cutwater.state.rocksdb_cut import Gate
 from cutwater.state.rocksdb_family import Family
 from cutwater.state.rocksdb_frozen import TableInParts
-from cutwater.state.rocksdb_keys import groups_of, numbered, stored_keys, stored_keys_in_order
+from cutwater.state.rocksdb_keys import groups_of, stored_keys, stored_keys_in_order
 from cutwater.state.rocksdb_layout import Content, Layout
 from cutwater.state.rocksdb_parts import STEP_ROWS, Part, Parts, put_in_steps
 from cutwater.state.tables import JoinSide
@@ -124,19 +124,19 @@ class RocksDBJoinSide(TableInParts):
         *columns, buckets, groups = batch.columns
         in_groups = groups.to_numpy()
         own = batch.select(list(self.key_columns)).columns
-        keys, order = stored_keys_in_order(own, in_groups, buckets.to_numpy())
+        numbers = part.take_numbers(batch.num_rows)
+        keys, order = stored_keys_in_order(own, in_groups, buckets.to_numpy(), numbers)
         values = self._codec.encode(columns, batch.num_rows)
-        numbers = (order + part.take_numbers(batch.num_rows)).tolist()
-        self._family.write(numbered(keys, numbers), [values[i] for i in order.tolist()])
+        self._family.write(keys, [values[i] for i in order.tolist()])
         part.note(self._side, bucket, in_groups)
 
     def _add_restored(self, namespace: int, rows: pa.RecordBatch) -> None:
         self._join.add(self._side, namespace, rows)
 
-    def _numbered(self, rows: pa.RecordBatch, part: Part[MemoryJoin]) -> NumberedRows:
+    def _bulk_rows(self, rows: pa.RecordBatch, part: Part[MemoryJoin]) -> BulkRows:
         *_, of_buckets, groups = rows.columns
         in_groups, buckets = groups.to_numpy(), of_buckets.to_numpy()
         part.note_each(self._side, buckets, in_groups)
         keys = rows.select(list(self.key_columns)).columns
-        values = rows.select(self._schema.names)
-        return NumberedRows(keys, in_groups, buckets, part.take_numbers(rows.num_rows), values)
+        values = rows.select(self._schema.names).columns
+        return BulkRows(keys, in_groups, buckets, part.take_numbers(rows.num_rows), values)

@@ -4,7 +4,8 @@ Big endian, so that what belongs together stands together. No encoded key begins
 """
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from cutwater.flow.arrow import Array
 from cutwater.flow.hashing import hash_arrays, key_groups
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state.encoded_keys import apart, decode, encode, joined
+from cutwater.state.key_kernels import put_each
 from cutwater.state.pointers import address
 
 _SIGN = 1 << 63
@@ -34,64 +36,95 @@ def groups_of(columns: Sequence[Array], records: int, max_parallelism: int) -> n
 
 
 def stored_keys(
-    columns: Sequence[Array], groups: npt.NDArray[np.int32], namespaces: Numbers | None = None
+    columns: Sequence[Array],
+    groups: npt.NDArray[np.int32],
+    namespaces: Numbers | None = None,
+    numbers: Numbers | None = None,
 ) -> list[bytes]:
-    return apart(*_stored(columns, groups, namespaces))
+    return KeyBytes.of(columns, groups, namespaces, numbers).apart()
 
 
 def stored_keys_in_order(
-    columns: Sequence[Array], groups: npt.NDArray[np.int32], namespaces: Numbers | None = None
+    columns: Sequence[Array],
+    groups: npt.NDArray[np.int32],
+    namespaces: Numbers | None = None,
+    numbers: Numbers | None = None,
 ) -> tuple[list[bytes], Numbers]:
     """As RocksDB orders them, and which of them stands where: it reads and writes neighbours faster."""
-    whole, starts = _stored(columns, groups, namespaces)
-    order = _order(whole, starts)
-    keys = apart(whole, starts)
+    stored = KeyBytes.of(columns, groups, namespaces, numbers)
+    keys, order = stored.apart(), stored.sorted()
     return [keys[i] for i in order.tolist()], order
 
 
-def key_order(
-    columns: Sequence[Array], groups: npt.NDArray[np.int32], namespaces: Numbers | None = None
-) -> Numbers | None:
-    """Which of the keys comes first in RocksDB, and so on; None if they are in order, as what was read from one is."""
-    whole, starts = _stored(columns, groups, namespaces)
-    keys = _as_array(whole, starts)
-    is_in_order = pc.all(pc.less_equal(keys[:-1], keys[1:])).as_py() is not False
-    return None if is_in_order else _order(whole, starts)
+@dataclass(frozen=True, slots=True)
+class KeyBytes:
+    """Many keys one behind the other."""
 
+    whole: Bytes
+    starts: Numbers
+    """Where each begins, and the last ends."""
+    tail: int
+    """So many bytes of each are its number."""
 
-def _stored(
-    columns: Sequence[Array], groups: npt.NDArray[np.int32], namespaces: Numbers | None
-) -> tuple[Bytes, Numbers]:
-    head = GROUP_BYTES + (0 if namespaces is None else NAMESPACE_BYTES)
-    whole, starts = encode(columns, len(groups), head=head)
-    heads = np.empty((len(groups), head), np.uint8)
-    heads[:, :GROUP_BYTES] = groups.astype(">u2").view(np.uint8).reshape(-1, GROUP_BYTES)
-    if namespaces is not None:
-        unsigned = namespaces.view(np.uint64) ^ np.uint64(_SIGN)
-        heads[:, GROUP_BYTES:] = unsigned.astype(">u8").view(np.uint8).reshape(-1, NAMESPACE_BYTES)
-    for at in range(head):
-        whole[starts[:-1] + at] = heads[:, at]
-    return whole, starts
+    @classmethod
+    def of(
+        cls,
+        columns: Sequence[Array],
+        groups: npt.NDArray[np.int32],
+        namespaces: Numbers | None = None,
+        numbers: Numbers | None = None,
+    ) -> "KeyBytes":
+        """``numbers`` ascend: by them those that are otherwise alike are in order."""
+        head = GROUP_BYTES + (0 if namespaces is None else NAMESPACE_BYTES)
+        tail = 0 if numbers is None else _NUMBER.size
+        whole, starts = encode(columns, len(groups), head=head, tail=tail)
+        put_each(starts[:-1], 0, groups.astype(">u2").view(np.uint8), GROUP_BYTES, whole)
+        if namespaces is not None:
+            unsigned = (namespaces.view(np.uint64) ^ np.uint64(_SIGN)).astype(">u8").view(np.uint8)
+            put_each(starts[:-1], GROUP_BYTES, unsigned, NAMESPACE_BYTES, whole)
+        if numbers is not None:
+            put_each(starts[1:], -tail, numbers.astype(">u8").view(np.uint8), tail, whole)
+        return cls(whole, starts, tail)
 
+    @classmethod
+    def joined(cls, parts: Sequence["KeyBytes"]) -> "KeyBytes":
+        """One part at least, all of the same table."""
+        if len(parts) == 1:
+            return parts[0]
+        begins = np.cumsum([0, *(len(part.whole) for part in parts)])
+        starts = [part.starts[:-1] + begin for part, begin in zip(parts, begins[:-1].tolist(), strict=True)]
+        return cls(
+            np.concatenate([part.whole for part in parts]), np.concatenate([*starts, begins[-1:]]), parts[0].tail
+        )
 
-def _order(whole: Bytes, starts: Numbers) -> Numbers:
-    records = len(starts) - 1
-    width = len(whole) // max(records, 1)
-    if records and 8 <= width <= 24 and (np.diff(starts) == width).all():
-        # As two or three numbers each: several times as fast, and that is how keys of one number are.
-        keys = whole.reshape(records, width)
-        numbers = [
-            np.ascontiguousarray(keys[:, at : at + 8]).view(">u8").ravel().astype(np.uint64)
-            for at in sorted({0, min(8, width - 8), width - 8}, reverse=True)
-        ]
-        return np.lexsort(numbers)
-    order: Numbers = pc.sort_indices(_as_array(whole, starts)).to_numpy().astype(np.int64)
-    return order
+    def apart(self) -> list[bytes]:
+        return apart(self.whole, self.starts)
 
+    def order(self) -> Numbers | None:
+        """Which of the keys comes first in RocksDB, and so on; None if they are in order, as what was read from one is."""
+        keys = self._as_array()
+        is_in_order = pc.all(pc.less_equal(keys[:-1], keys[1:])).as_py() is not False
+        return None if is_in_order else self.sorted()
 
-def _as_array(whole: Bytes, starts: Numbers) -> Array:
-    buffers: list[pa.Buffer | None] = [None, pa.py_buffer(starts.data), pa.py_buffer(whole.data)]
-    return pa.Array.from_buffers(pa.large_binary(), len(starts) - 1, buffers)
+    def sorted(self) -> Numbers:
+        records = len(self.starts) - 1
+        whole_width = len(self.whole) // max(records, 1)
+        width = whole_width - self.tail
+        if records and 8 <= width <= 24 and (np.diff(self.starts) == whole_width).all():
+            # As two or three numbers each: several times as fast, and that is how keys of one number are. Those that are alike
+            # stay as they come.
+            keys = self.whole.reshape(records, whole_width)
+            numbers = [
+                np.ascontiguousarray(keys[:, at : at + 8]).view(">u8").ravel().astype(np.uint64)
+                for at in sorted({0, min(8, width - 8), width - 8}, reverse=True)
+            ]
+            return np.lexsort(numbers)
+        order: Numbers = pc.sort_indices(self._as_array()).to_numpy().astype(np.int64)
+        return order
+
+    def _as_array(self) -> Array:
+        buffers: list[pa.Buffer | None] = [None, pa.py_buffer(self.starts.data), pa.py_buffer(self.whole.data)]
+        return pa.Array.from_buffers(pa.large_binary(), len(self.starts) - 1, buffers)
 
 
 def group_bounds(groups: KeyGroupRange) -> tuple[bytes, bytes]:
@@ -107,11 +140,6 @@ def prefix_parts(prefix: bytes) -> tuple[int, int]:
     """Key group and namespace."""
     group, namespace = _GROUP_AND_NAMESPACE.unpack(prefix)
     return group, namespace - _SIGN
-
-
-def numbered(keys: Sequence[bytes], numbers: Iterable[int]) -> list[bytes]:
-    """With a number behind each, by which those that are otherwise alike are in order."""
-    return [key + tail for key, tail in zip(keys, map(_NUMBER.pack, numbers), strict=False)]
 
 
 def number_of(key: bytes) -> int:

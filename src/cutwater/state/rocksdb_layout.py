@@ -14,7 +14,7 @@ from cutwater.flow.arrow import Array
 from cutwater.flow.batches import joined
 from cutwater.state.encoded_keys import plain_schema
 from cutwater.state.rocksdb_family import Entries, Entry, in_lists
-from cutwater.state.rocksdb_keys import fitted, groups_in, key_columns, namespaces_of, number_of
+from cutwater.state.rocksdb_keys import Numbers, fitted, groups_in, key_columns, namespaces_of, number_of
 from cutwater.state.row_codec import RowCodec
 
 READ_ROWS = 8192
@@ -127,14 +127,14 @@ def together(found: Sequence[bytes | pa.RecordBatch], codec: RowCodec, schema: p
     return joined([decoded, *batches]).take(np.repeat(starts - before, counts) + np.arange(counts.sum()))
 
 
-def numbers_of_rows(first: int, count: int) -> range:
-    """Twice as many were taken from ``first`` on, which is even, as all that are taken are."""
-    return range(first + 1, first + 2 * count, 2)
+def numbers_of_rows(taken: Numbers) -> Numbers:
+    """Of twice as many as there are rows. The first one that is taken is always even."""
+    return taken[1::2]
 
 
-def numbers_of_batches(first: int, count: int) -> range:
+def numbers_of_batches(taken: Numbers) -> Numbers:
     """The same."""
-    return range(first, first + 2 * count, 2)
+    return taken[::2]
 
 
 def is_of_row(key: bytes) -> bool:

@@ -15,14 +15,13 @@ from cutwater.state.cache_share import CacheShare
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.key_set import KeySet
 from cutwater.state.memory_panes import MemoryPanes
-from cutwater.state.rocksdb_bulk import NumberedRows, are_more_than
+from cutwater.state.rocksdb_bulk import BulkRows, are_more_than
 from cutwater.state.rocksdb_cut import Gate
 from cutwater.state.rocksdb_family import Entry, Family, in_lists
 from cutwater.state.rocksdb_frozen import TableInParts
 from cutwater.state.rocksdb_keys import (
     groups_of,
     key_columns,
-    numbered,
     prefix_of,
     stored_keys_in_order,
 )
@@ -142,13 +141,13 @@ class RocksDBPanes(TableInParts):
     def _add_restored(self, namespace: int, rows: pa.RecordBatch) -> None:
         self.merge(namespace, rows)
 
-    def _numbered(self, rows: pa.RecordBatch, part: Part[MemoryPanes]) -> NumberedRows:
+    def _bulk_rows(self, rows: pa.RecordBatch, part: Part[MemoryPanes]) -> BulkRows:
         width = len(self._key_schema)
         *columns, groups = rows.columns
         in_groups, panes = groups.to_numpy(), columns[width].to_numpy()
         part.note_each(0, panes, in_groups)
-        values = rows.select(self._partial.names[width:])
-        return NumberedRows(columns[:width], in_groups, panes, part.take_numbers(rows.num_rows), values)
+        numbers = part.take_numbers(rows.num_rows)
+        return BulkRows(columns[:width], in_groups, panes, numbers, columns[width + 1 :])
 
     def _is_all_in_one_memory(self, panes: Sequence[int]) -> bool:
         return len(self.parts.memories()) == 1 and not any(pane in self.parts.written[0] for pane in panes)
@@ -198,8 +197,8 @@ class RocksDBPanes(TableInParts):
             return
         *columns, groups = batch.columns
         in_groups = groups.to_numpy()
-        keys, order = stored_keys_in_order(columns[:width], in_groups, columns[width].to_numpy())
+        numbers = part.take_numbers(batch.num_rows)
+        keys, order = stored_keys_in_order(columns[:width], in_groups, columns[width].to_numpy(), numbers)
         values = self._codec.encode(columns[width + 1 :], batch.num_rows)
-        numbers = (order + part.take_numbers(batch.num_rows)).tolist()
-        self._family.write(numbered(keys, numbers), [values[i] for i in order.tolist()])
+        self._family.write(keys, [values[i] for i in order.tolist()])
         part.note(0, pane, in_groups)

@@ -61,11 +61,11 @@ class Part(Generic[M]):
         self._error: Exception | None = None
         self._numbers = 0
 
-    def take_numbers(self, count: int) -> int:
-        """The first of ``count`` numbers of this part that nobody else has."""
+    def take_numbers(self, count: int) -> "np.typing.NDArray[np.int64]":
+        """So many that nobody else has, which ascend."""
         first = self.number << PART_BITS | self._numbers
         self._numbers += count
-        return first
+        return np.arange(first, first + count)
 
     def needs(self, namespace: int) -> bool:
         return self.is_frozen or namespace not in self.dropped

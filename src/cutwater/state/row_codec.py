@@ -14,6 +14,7 @@ from cutwater.flow.arrow import Array
 from cutwater.flow.columns import array_of_words, is_word, valid_of, words_of
 from cutwater.state.encoded_keys import apart, decode, encode, joined, plain
 from cutwater.state.flat_leaves import shape_of
+from cutwater.state.key_kernels import put_each
 from cutwater.state.pointers import address
 from cutwater.state.rocksdb_keys import fitted
 
@@ -41,7 +42,7 @@ class RowCodec:
         if self._words:
             words = self._encoded_words(plain_columns, records)
             if self._flat:
-                whole[starts[:-1, None] + np.arange(self._head)] = words
+                put_each(starts[:-1], 0, words.reshape(-1), self._head, whole)
             else:
                 whole = words.reshape(-1)
         values = apart(whole, starts)

@@ -16,10 +16,11 @@ from cutwater.state.rocksdb_adoption import stored_databases, with_base
 from cutwater.state.rocksdb_bulk import are_more_than, ingest_entries, ingest_rows
 from cutwater.state.rocksdb_database import Database, Tuning, read_family
 from cutwater.state.rocksdb_family import Family
-from cutwater.state.rocksdb_keys import key_order, stored_keys
+from cutwater.state.rocksdb_keys import KeyBytes, stored_keys, stored_keys_in_order
 from cutwater.state.rocksdb_layout import Content, Layout
 from cutwater.state.stored import Form, StoredFile, StoredTable
 
+HALVES = (slice(0, 250), slice(250, 500))
 TUNING = Tuning(1 << 20, 1 << 20, "lz4")
 
 
@@ -61,12 +62,12 @@ def test_rows_that_are_in_order_are_not_sorted_again(key: pa.DataType, family: F
     ingest_rows(family, layout, [rows_of(layout, np.arange(20_000))], 1 << 20)
     ordered = pa.concat_batches(list(layout.batches(family.cut())))  # type: ignore[attr-defined]
     groups = ordered.column("key_group").to_numpy()
-    assert key_order([ordered.column("k")], groups) is None
+    assert KeyBytes.of([ordered.column("k")], groups).order() is None
     swapped = ordered.take(pa.array([1, 0, *range(2, 20_000)]))
-    order = key_order([swapped.column("k")], swapped.column("key_group").to_numpy())
+    order = KeyBytes.of([swapped.column("k")], swapped.column("key_group").to_numpy()).order()
     assert order is not None
     assert order.tolist() == [1, 0, *range(2, 20_000)]
-    assert key_order([ordered.column("k").slice(0, 0)], groups[:0]) is None
+    assert KeyBytes.of([ordered.column("k").slice(0, 0)], groups[:0]).order() is None
 
 
 def test_no_rows_leave_a_family_empty(family: Family) -> None:
@@ -134,10 +135,28 @@ def test_keys_of_panes_are_ordered_as_their_bytes_are(columns: list[str]) -> Non
     panes, groups = random.integers(-3, 3, 500), random.integers(0, 300, 500).astype(np.int32)
     of = {"k": pa.array(numbers), "t": pa.array([str(number)[:3] for number in numbers])}
     keys = [of[name] for name in columns]
-    order = key_order(keys, groups, panes)
+    order = KeyBytes.of(keys, groups, panes).order()
     assert order is not None
     as_bytes = stored_keys(keys, groups, panes)
     assert order.tolist() == sorted(range(500), key=as_bytes.__getitem__)
+
+
+@pytest.mark.parametrize("columns", [[], ["k"], ["k", "k"], ["t"]], ids=str)
+def test_of_equal_keys_the_one_with_the_lower_number_is_first(columns: list[str]) -> None:
+    random = np.random.default_rng(5)
+    keys, panes = random.integers(0, 20, 500), random.integers(-1, 1, 500)
+    groups = (keys % 3).astype(np.int32)
+    of = {"k": pa.array(keys), "t": pa.array([f"{key * 7}" for key in keys])}
+    chosen = [of[name] for name in columns]
+    numbers = (7 << 32) - 250 + np.arange(500)
+    numbered, order = stored_keys_in_order(chosen, groups, panes, numbers)
+    assert numbered == sorted(numbered)
+    bare = stored_keys(chosen, groups, panes)
+    assert numbered == [bare[i] + int(numbers[i]).to_bytes(8, "big") for i in order.tolist()]
+    halves = [KeyBytes.of([key[part] for key in chosen], groups[part], panes[part], numbers[part]) for part in HALVES]
+    both = KeyBytes.joined(halves)
+    assert both.apart() == stored_keys(chosen, groups, panes, numbers)
+    assert both.sorted().tolist() == order.tolist()
 
 
 @pytest.mark.parametrize(("size", "many", "are_read"), [(0, True, 1), (799, True, 1), (800, True, 2), (2400, False, 3)])
