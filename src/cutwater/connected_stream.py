@@ -35,7 +35,7 @@ class ConnectedStreams:
 
     def __getattr__(self, name: str) -> NoReturn:
         """Two streams are no stream before a function has read both."""
-        if name.startswith("_") or not hasattr(Stream, name):
+        if name.startswith("_") or not (hasattr(Stream, name) or hasattr(KeyedStream, name)):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         raise ConfigError(f"{name} cannot stand behind connect: write it behind process, or before connect.")
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from cutwater.arguments import takes_no_others
 from cutwater.errors import ConfigError
 from cutwater.flow.watermarks import MAX_WATERMARK, MIN_WATERMARK, Milliseconds
+from cutwater.given_functions import check_methods
 from cutwater.rows import Row
 from cutwater.schema import SchemaLike, arrow_schema
 from cutwater.state.declared import StateDeclaration, declared
@@ -285,6 +286,8 @@ def checked_instance(method: str, fn: Any, wanted: type[Function], needed: Seque
     for each in needed:
         if getattr(type(fn), each) is getattr(wanted, each):
             raise ConfigError(f"{method}: {type(fn).__name__} needs a method {each}(self, row, ctx).")
+    timed = ["on_timer"] if issubclass(wanted, KeyedFunction) else []
+    check_methods(method, fn, wanted, ["open", *needed, *timed, "close"])
     if wanted is not BroadcastProcess and (states := declared(type(fn), BroadcastState)):
         raise ConfigError(
             f"{method}: {type(fn).__name__}.{next(iter(states))} is a BroadcastState, which nothing can write here: it is filled "

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -197,6 +198,16 @@ def test_lists_and_distinct_values_of_every_type_are_the_same_in_windows_and_ses
     for name in ("windows", "sessions"):
         (row,) = got[name]
         assert (list(map(str, row.all)), row.different) == (list(map(str, values[:-1])), 2)
+
+
+def test_columns_may_have_any_name() -> None:
+    def pipeline(env: cw.Environment) -> None:
+        rows = env.read(cw.from_rows([], pa.schema([("k", pa.string()), ("$group", pa.int64())])), uid="in")
+        windows = rows.key_by("k").window(cw.tumbling("1h"), time="processing")
+        windows.agg(**{"$group": pl.col("$group").sum(), "$group$": pl.col("$group").max()}).uid("w").collect("out")
+
+    got = run(pipeline, {"in": [("a", 3), ("b", 5), ("a", 4)]})["out"]
+    assert sorted((row.k, row["$group"], row["$group$"]) for row in got) == [("a", 7, 4), ("b", 5, 5)]
 
 
 class NoMerge(cw.AggregateFunction):

@@ -70,6 +70,31 @@ def test_every_subtask_knows_what_was_broadcast_also_after_a_failure(parallelism
     assert sorted(map(tuple, got)) == [("a", 10), ("a", 20), ("b", 100), ("c", 1000)]
 
 
+class Names(cw.BroadcastProcess):
+    """What each number, of which NaN is one, is called."""
+
+    names = cw.BroadcastState("double", "string")
+
+    def process(self, row: Any, ctx: Any) -> Any:
+        yield row.x, self.names.get(row.x)
+
+    def process_broadcast(self, row: Any, ctx: Any) -> Any:
+        self.names[row.x] = row.name
+
+
+def test_nan_is_found_behind_a_failure_too() -> None:
+    nan = float("nan")
+
+    def pipeline(env: cw.Environment) -> None:
+        names = env.read(cw.from_rows([], "x double, name string"), uid="names").broadcast()
+        rows = env.read(cw.from_rows([], "x double"), uid="in")
+        rows.connect(names).process(Names, "x double, name string").uid("names-of").collect("out")
+
+    steps = script(ADVANCE("1s"), [nan], CHECKPOINT, FAIL, [nan])
+    got = run(pipeline, {"in": steps, "names": [(nan, "none")]})["out"]
+    assert [row.name for row in got] == ["none", "none"]
+
+
 class Allowed(cw.BroadcastProcess):
     names = cw.BroadcastState("string", "boolean")
 

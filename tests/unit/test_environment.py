@@ -49,6 +49,40 @@ class Two:
 class Own(cw.AggregateFunction): ...
 
 
+class ForgetsContext(cw.KeyedProcess):
+    def process(self, row: Any) -> Any: ...  # type: ignore[override]
+
+
+class ForgetsTime(cw.KeyedProcess):
+    def process(self, row: Any, ctx: Any) -> Any: ...
+
+    def on_timer(self, ctx: Any) -> Any: ...  # type: ignore[override]
+
+
+class ForgetsSide(cw.CoProcess):
+    def process_left(self, row: Any, ctx: Any) -> Any: ...
+
+    def process_right(self, row: Any) -> Any: ...  # type: ignore[override]
+
+
+class OpensAlone(cw.Process):
+    def open(self) -> None: ...  # type: ignore[override]
+
+    def process(self, row: Any, ctx: Any) -> Any: ...
+
+
+class AddsNothing(cw.AggregateFunction):
+    accumulator_type = result_type = "long"
+
+    def create(self) -> Any: ...
+
+    def add(self, accumulator: Any) -> Any: ...  # type: ignore[override]
+
+    def merge(self, a: Any, b: Any) -> Any: ...
+
+    def result(self, accumulator: Any) -> Any: ...
+
+
 class NeedsArguments(cw.Process):
     def __init__(self, n: int) -> None: ...
 
@@ -191,6 +225,30 @@ def test_a_wrong_setting_is_refused_at_the_call(call: Callable[[], object], mess
             "map: each(row: Any, other: Any) -> Any is called as fn(row); give it these parameters.",
         ),
         (lambda s: s.connect(s).map(len, "n long"), "map cannot stand behind connect: write it behind process"),
+        (
+            lambda s: s.key_by("n").connect(s.key_by("n")).agg(n=cw.count()),
+            "agg cannot stand behind connect: write it behind process, or before connect.",
+        ),
+        (
+            lambda s: s.key_by("n").process(ForgetsContext, "n long"),
+            "process: ForgetsContext.process(row: Any) -> Any is called as ForgetsContext.process(row, ctx); give it these",
+        ),
+        (
+            lambda s: s.key_by("n").process(ForgetsTime, "n long"),
+            "process: ForgetsTime.on_timer(ctx: Any) -> Any is called as ForgetsTime.on_timer(timestamp, ctx)",
+        ),
+        (
+            lambda s: s.connect(s).process(ForgetsSide, "n long"),
+            "process: ForgetsSide.process_right(row: Any) -> Any is called as ForgetsSide.process_right(row, ctx)",
+        ),
+        (
+            lambda s: s.process(OpensAlone, "n long"),
+            "process: OpensAlone.open() -> None is called as OpensAlone.open(ctx); give it these parameters.",
+        ),
+        (
+            lambda s: s.key_by("word").agg(n=AddsNothing()),
+            "AddsNothing.add(accumulator: Any) -> Any is called as AddsNothing.add(accumulator, row)",
+        ),
         (lambda s: s.key_by("word").agg(n=Own), "agg(n=Own): is the class, not an aggregate; write Own()."),
         (
             lambda s: (

@@ -1,6 +1,6 @@
 """Polars expressions over groups of rows: which columns they read, what comes out, and the computation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 import polars as pl
@@ -14,7 +14,6 @@ from cutwater.operators.polars_arrow import fitted, frame_of, stable_schema
 from cutwater.schema import missing_column
 from cutwater.state.encoded_keys import plain_field
 
-_GROUP = "$group"
 NOTHING_KNOWN: Mapping[str, pa.DataType] = MappingProxyType({})
 
 
@@ -29,20 +28,24 @@ class FrameAggregates:
         wanted = {column for expression in self._expressions for column in expression.meta.root_names()}
         self.reads = pa.schema([plain_field(field) for field in rows if field.name in wanted])
         """The columns that have to be kept."""
+        self._group = _other_than([*self.reads.names, *expressions])
         self.results = pa.schema([field.with_type(known.get(field.name, field.type)) for field in self._probed()])
 
     def compute(self, rows: pa.RecordBatch, groups: Times, where: str) -> list[Array]:
         """One value of each result for every group, in the order in which the groups first appear."""
         try:
             frame = self._grouped(
-                frame_of(rows.select(self.reads.names).cast(self.reads)), pl.Series(_GROUP, groups), self._expressions
+                frame_of(rows.select(self.reads.names).cast(self.reads)),
+                pl.Series(self._group, groups),
+                self._expressions,
             )
         except PolarsError as error:
             raise DataError(f"{where}: {error}") from error
         return fitted(frame, self.results, where).columns
 
     def _grouped(self, frame: pl.DataFrame, groups: pl.Series, expressions: Sequence[pl.Expr]) -> pl.DataFrame:
-        return frame.with_columns(groups).group_by(_GROUP, maintain_order=True).agg(expressions).drop(_GROUP)
+        number = self._group
+        return frame.with_columns(groups).group_by(number, maintain_order=True).agg(expressions).drop(number)
 
     def _probed(self) -> pa.Schema:
         """By running the expressions on no rows."""
@@ -51,10 +54,18 @@ class FrameAggregates:
             empty = frame_of(pa.RecordBatch.from_pylist([], schema=self.reads))
             for expression in self._expressions:
                 where = _where(expression.meta.output_name(), expression.meta.undo_aliases())
-                self._grouped(empty, pl.Series(_GROUP, [], pl.Int64), [expression])
+                self._grouped(empty, pl.Series(self._group, [], pl.Int64), [expression])
         except (SchemaError, PolarsError) as error:
             raise SchemaError(f"{where}: {error}") from None
-        return stable_schema(self._grouped(empty, pl.Series(_GROUP, [], pl.Int64), self._expressions), "agg()")
+        return stable_schema(self._grouped(empty, pl.Series(self._group, [], pl.Int64), self._expressions), "agg()")
+
+
+def _other_than(names: Collection[str]) -> str:
+    """A name that no column has."""
+    name = "$group"
+    while name in names:
+        name += "$"
+    return name
 
 
 def _where(name: str, expression: pl.Expr) -> str:

@@ -165,6 +165,10 @@ def several(found: Iterable[Any], schema: pa.Schema, verb: str = "process") -> I
         raise TypeError(
             f"{verb} returned {shortened(found)}, a single {type(found).__name__}: yield it, or return a list of results"
         )
+    if not isinstance(found, Iterable):
+        raise TypeError(
+            f"{verb} returned {shortened(found)}, which is no list of results: yield each, or return a list"
+        )
     return found
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from cutwater.aggregates import AggregateFunction, AggregateKind, AggregateSpec, Aggregation
 from cutwater.errors import ConfigError, DataError, SchemaError
 from cutwater.flow.arrow import Array
+from cutwater.given_functions import check_methods
 from cutwater.operators.frame_aggregates import FrameAggregates
 from cutwater.operators.user_code import user_error
 from cutwater.rows import batch_of, key_values_of, rows_of, shortened, values_of
@@ -94,15 +95,19 @@ class Distinct(ValuePart):
         return [pa.array([len(each) for each in values], pa.int64())]
 
 
+METHODS = ("create", "add", "merge", "result")
+
+
 class Own(ValuePart):
     """A ``cw.AggregateFunction``."""
 
     def __init__(self, name: str, fn: AggregateFunction) -> None:
         self.name, self._fn = name, fn
         told = f"agg({name}={type(fn).__name__}())"
-        for method in ("create", "add", "merge", "result"):
+        for method in METHODS:
             if getattr(type(fn), method) is getattr(AggregateFunction, method):
                 raise ConfigError(f"{told}: {type(fn).__name__} needs a method {method}.")
+        check_methods(told, fn, AggregateFunction, METHODS)
         types = []
         for attribute in ("accumulator_type", "result_type"):
             if not hasattr(fn, attribute):

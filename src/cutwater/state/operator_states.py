@@ -176,7 +176,8 @@ class BroadcastHandle(OperatorHandle, MutableMapping[Any, Any]):
 
     def restore(self, stored: Json) -> None:
         key, value = from_json(self._key_type), from_json(self._type)
-        self._values = {key(k): value(v) for k, v in stored}
+        # As a write keeps it: NaN is found only if it is the one that is looked for.
+        self._values = {self._keys.admitted(key(k)): value(v) for k, v in stored}
 
 
 def declared_operator_states(function: type) -> dict[str, OperatorStateDescriptor]:

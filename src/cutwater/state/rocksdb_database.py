@@ -17,7 +17,7 @@ from typing import Any
 import rocksdict
 
 from cutwater.errors import StorageError
-from cutwater.state.rocksdb_family import Entries, Family, in_lists
+from cutwater.state.rocksdb_family import Entries, Family, entries_from, in_lists
 from cutwater.state.rocksdb_runs import EARLY, Joining
 
 _OWN, _NAMED_DEFAULT = "default", "state default"
@@ -200,7 +200,7 @@ def read_family(folder: str, name: str, first: bytes, end: bytes, rows: int) -> 
     database = _to_be_read(folder)
     family: Any = database.get_column_family(_family_of(name))
     try:
-        for keys, values in in_lists(family.items(from_key=first), rows):
+        for keys, values in in_lists(entries_from(family, first, f"RocksDB in {folder}"), rows):
             if keys[-1] >= end:
                 within = bisect_left(keys, end)
                 if within:

@@ -199,7 +199,7 @@ class Family:
 
     def _entries(self, first: bytes) -> Iterator[Entry]:
         """From the key ``first`` on, of all that is there now. Does not hold this object, and with it an open database."""
-        return _entries(self._family.iter(), first, self._where)
+        return entries_from(self._family, first, self._where)
 
     def _apply(self, fill: Callable[[Any], None]) -> None:
         """``fill`` is called for each try: a batch can be written once.
@@ -225,8 +225,12 @@ class Family:
         )
 
 
-def _entries(found: Any, first: bytes, where: str) -> Iterator[Entry]:
-    """(``items`` of rocksdict does not say why it ended.)"""
+def entries_from(family: Any, first: bytes, where: str) -> Iterator[Entry]:
+    """What there is now from the key ``first`` on, of a column family of rocksdict, whose ``items`` do not say why they end."""
+    return _to_the_end(family.iter(), first, where)
+
+
+def _to_the_end(found: Any, first: bytes, where: str) -> Iterator[Entry]:
     found.seek(first)
     while found.valid():
         yield found.key(), found.value()
@@ -244,8 +248,9 @@ def _check_end(found: Any, where: str) -> None:
 
 def _not_read(where: str, error: Exception) -> StorageError:
     return StorageError(
-        f"{where} cannot be read: {error}. What is on the local disk is no longer what was written: look after the disk. "
-        "A job that begins anew has its state from the last checkpoint, in other files."
+        f"{where} cannot be read: {error}. What is on the local disk is not what was written: look after the disk. A job that "
+        "begins anew has its state from its last checkpoint. If that stored the damaged file, which one with incremental=True does "
+        "as it is, restore an earlier one, or a savepoint: restore=..."
     )
 
 

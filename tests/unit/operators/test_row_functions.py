@@ -119,6 +119,13 @@ def test_a_single_result_of_flat_map_is_not_torn_apart(one: Any) -> None:
         run(FlatMap(lambda r: (r.word, None), WORDS), ("a", 1))
 
 
+def test_what_is_no_list_of_results_is_told_with_what_to_write() -> None:
+    with pytest.raises(
+        UserCodeError, match=r"flat_map returned 5, which is no list of results: yield each, or return a"
+    ):
+        run(FlatMap(lambda r: 5, "n long"), ("a", 1))  # type: ignore[arg-type,return-value]
+
+
 def test_a_tuple_of_bare_values_is_several_results_of_one_column() -> None:
     assert run(FlatMap(lambda r: (r.word, None), "word string"), ("a", 1)).rows() == [("a",), (None,)]
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from cutwater.errors import StorageError
 from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state.backend import KeyedStateStore
-from cutwater.state.rocksdb_database import Database, Tuning
+from cutwater.state.rocksdb_database import Database, Tuning, read_family
 from cutwater.state.rocksdb_family import Family
 from cutwater.state.rocksdb_keys import prefix_of
 from cutwater.state.rocksdb_store import RocksDBStore
@@ -236,6 +237,21 @@ def test_damaged_files_are_told_of_and_not_read_as_if_they_ended_there(tmp_path:
     ):
         list(read(family))
     database.close()
+
+
+def test_damaged_files_are_not_restored_as_if_they_ended_there(tmp_path: Path) -> None:
+    """An incremental checkpoint stores them as they are."""
+    folder = tmp_path / "database"
+    database = Database("uid", str(folder), Tuning(1 << 20, 1 << 20, "none"))
+    family = database.family("n")
+    family.write(STORED_KEYS, [number.to_bytes(400, "big") for number in range(len(STORED_KEYS))])
+    family.flush()
+    copied = tmp_path / "copied"
+    shutil.copytree(folder, copied)
+    database.close()
+    damage(copied)
+    with pytest.raises(StorageError, match=rf"RocksDB in {copied} cannot be read: Corruption.*restore an earlier one"):
+        list(read_family(str(copied), "n", b"", b"\xff" * 8, 1000))
 
 
 @pytest.mark.parametrize("state", [fill_rows, fill_aggregates, fill_panes, fill_buckets])
