@@ -61,10 +61,10 @@ def test_rows_come_to_a_join_in_smaller_slices(tmp_path: Path, monkeypatch: pyte
     """What is stored of the other side is looked for key by key."""
     most, matches = 0, RocksDBJoin.matches
 
-    def noting(self: RocksDBJoin, side: int, bucket: int, rows: Any) -> Any:
+    def noting(self: RocksDBJoin, side: int, bucket: int, rows: Any, room: int | None) -> Any:
         nonlocal most
         most = max(most, rows.num_rows)
-        return matches(self, side, bucket, rows)
+        return matches(self, side, bucket, rows, room)
 
     monkeypatch.setattr(RocksDBJoin, "matches", noting)
     backend = cw.RocksDB(local_directories=[str(tmp_path)])

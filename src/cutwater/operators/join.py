@@ -14,13 +14,14 @@ from cutwater.flow.arrow import Field
 from cutwater.flow.event_time import EventTime, Times
 from cutwater.flow.partitioning import by_number
 from cutwater.flow.watermarks import MIN_WATERMARK, Milliseconds
+from cutwater.operators.joined_rows import ENOUGH_BYTES, Joined, JoinedRows
 from cutwater.operators.keyed_state import KeyedStateOperator
 from cutwater.operators.late_records import in_time
 from cutwater.operators.operator import Collector, Json, OperatorContext
 from cutwater.operators.stored_watermark import restored_watermark, stored_watermark
 from cutwater.operators.told_before import ToldBefore
 from cutwater.state.frozen import refuse_reserved
-from cutwater.state.tables import JoinSide, JoinTable
+from cutwater.state.tables import JoinSide, JoinTable, TooManyPairs
 
 LEFT, RIGHT = 0, 1
 BUCKET = "bucket"
@@ -83,14 +84,59 @@ class EquiJoin(KeyedStateOperator):
     def open(self, ctx: OperatorContext) -> None:
         self.where = f"join {ctx.name!r} ({ctx.uid})"
         self._open_store(ctx)
+        self._turn = ctx.turn
+        self._at_once = (JoinedRows(), JoinedRows())
         self._table: JoinTable = self.store.join(TABLE, self._sides[LEFT], self._sides[RIGHT], BUCKET)
 
     def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
-        batch = self._with_key(batch, port)
-        if batch.num_rows:
-            asked, others = self._table.matches(port, 0, batch)
-            out.emit(self._pairs_of(batch, port, asked, others))
-            self._table.add(port, 0, batch)
+        self._turn.begin()
+        made = 0
+        while batch.num_rows:
+            rows, joined = self._joined(batch, port)
+            batch = batch.slice(rows)
+            self._give_out(joined, port, out)
+            made += joined.pairs_bytes
+            if batch.num_rows and self._turn.leave(batch.num_rows, enough=made >= ENOUGH_BYTES):
+                return
+
+    def _joined(self, batch: pa.RecordBatch, port: int) -> tuple[int, Joined]:
+        """As many of its first rows as have not too many pairs, and how many they are."""
+        at_once = self._at_once[port]
+        while True:
+            rows = at_once.next(batch.num_rows)
+            joined = Joined(bounded=rows > 1)
+            try:
+                self._join(batch.slice(0, rows), port, joined)
+            except TooManyPairs as error:
+                at_once.failed(rows, error)
+            else:
+                at_once.joined(rows, joined.pairs_bytes)
+                return rows, joined
+
+    def _join(self, batch: pa.RecordBatch, port: int, joined: Joined) -> None:
+        """Changes nothing else. TooManyPairs if there is no room for them."""
+        keyed = self._with_key(batch, port)
+        if keyed.num_rows:
+            self._meet(keyed, port, 0, joined)
+            joined.rows.append((0, keyed))
+
+    def _give_out(self, joined: Joined, port: int, out: Collector) -> None:
+        """And keep the rows."""
+        for late in joined.late:
+            out.emit_side(LATE[port], late)
+        for pairs in joined.pairs:
+            out.emit(pairs)
+        for bucket, rows in joined.rows:
+            self._keep(port, bucket, rows)
+
+    def _keep(self, port: int, bucket: int, rows: pa.RecordBatch) -> None:
+        self._table.add(port, bucket, rows)
+
+    def _meet(self, rows: pa.RecordBatch, port: int, bucket: int, joined: Joined) -> None:
+        """The pairs of ``rows`` and those with the same key in a bucket of the other side."""
+        asked, others = self._table.matches(port, bucket, rows, joined.room)
+        if len(asked):
+            joined.add(self._pairs_of(rows, port, bucket, asked, others))
 
     def _with_key(self, batch: pa.RecordBatch, port: int) -> pa.RecordBatch:
         keys = [batch.column(name) for name in self._keys[port]]
@@ -101,8 +147,10 @@ class EquiJoin(KeyedStateOperator):
             valid = pc.and_(valid, key.is_valid())
         return batch.filter(valid)
 
-    def _pairs_of(self, batch: pa.RecordBatch, port: int, asked: Times, others: pa.RecordBatch) -> pa.RecordBatch:
-        """``asked``: which of ``batch`` stands beside each of ``others``."""
+    def _pairs_of(
+        self, batch: pa.RecordBatch, port: int, bucket: int, asked: Times, others: pa.RecordBatch
+    ) -> pa.RecordBatch:
+        """``asked``: which of ``batch`` stands beside each of ``others``, which are in ``bucket``."""
         own = batch.take(asked)
         left, right = (own, others) if port == LEFT else (others, own)
         columns = [left.column(name) for name in (*self._keys[LEFT], *self._others[LEFT])]
@@ -144,16 +192,16 @@ class TimedJoin(EquiJoin):
         """The same buckets, as a heap: those that are done with are found without a look at the others."""
         heapify(self._soonest)
 
-    def process(self, batch: pa.RecordBatch, port: int, out: Collector) -> None:
+    def _join(self, batch: pa.RecordBatch, port: int, joined: Joined) -> None:
         times = self._times[port].of(batch, self.where)
         late = self._is_late(times, self._reached(batch, port))
-        batch, times = in_time(batch, times, late, lambda rows: out.emit_side(LATE[port], rows))
+        batch, times = in_time(batch, times, late, joined.late.append)
         # Behind the late ones: whoever counts those wants all of them, and windows give them so.
         keyed = self._with_key(batch, port)
         if keyed.num_rows < batch.num_rows:
             times = self._times[port].of(keyed, self.where)
         if keyed.num_rows:
-            self._process_in_time(keyed, times, port, out)
+            self._join_in_time(keyed, times, port, joined)
 
     def _reached(self, batch: pa.RecordBatch, port: int) -> Times | Milliseconds:
         """How far time has come for each record, or for all."""
@@ -163,14 +211,14 @@ class TimedJoin(EquiJoin):
     def _is_late(self, times: Times, reached: Times | Milliseconds) -> npt.NDArray[np.bool_]: ...
 
     @abstractmethod
-    def _process_in_time(self, batch: pa.RecordBatch, times: Times, port: int, out: Collector) -> None: ...
+    def _join_in_time(self, batch: pa.RecordBatch, times: Times, port: int, joined: Joined) -> None: ...
 
     @abstractmethod
     def _is_done(self, bucket: int) -> bool:
         """Whether no record that may still come meets one of the bucket. None is done before a lower one."""
 
     def _keep(self, port: int, bucket: int, rows: pa.RecordBatch) -> None:
-        self._table.add(port, bucket, rows)
+        super()._keep(port, bucket, rows)
         if bucket not in self._kept:
             self._kept.add(bucket)
             heappush(self._soonest, bucket)
@@ -221,16 +269,19 @@ class IntervalJoin(TimedJoin):
         late: npt.NDArray[np.bool_] = times <= reached
         return late
 
-    def _process_in_time(self, batch: pa.RecordBatch, times: Times, port: int, out: Collector) -> None:
+    def _join_in_time(self, batch: pa.RecordBatch, times: Times, port: int, joined: Joined) -> None:
         for bucket, part in by_number(batch, times // self._width):
-            own = self._times[port].of(part, self.where)
             for other in (bucket - 1, bucket, bucket + 1):
-                asked, others = self._table.matches(port, other, part)
-                if len(asked):
-                    apart = np.abs(own[asked] - self._times[1 - port].of(others, self.where))
-                    near = apart <= self._within
-                    out.emit(self._pairs_of(part, port, asked[near], others.filter(pa.array(near))))
-            self._keep(port, bucket, part)
+                self._meet(part, port, other, joined)
+            joined.rows.append((bucket, part))
+
+    def _pairs_of(
+        self, batch: pa.RecordBatch, port: int, bucket: int, asked: Times, others: pa.RecordBatch
+    ) -> pa.RecordBatch:
+        own = self._times[port].of(batch, self.where)
+        apart = np.abs(own[asked] - self._times[1 - port].of(others, self.where))
+        near = apart <= self._within
+        return super()._pairs_of(batch, port, bucket, asked[near], others.filter(pa.array(near)))
 
     def _is_done(self, bucket: int) -> bool:
         return (bucket + 1) * self._width - 1 + self._within <= self._watermark

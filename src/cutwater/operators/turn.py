@@ -1,4 +1,4 @@
-"""How long the head of a chain goes on with a batch, where it looks at one row after the other."""
+"""How long the head of a chain goes on with a batch, where it need not look at all rows together."""
 
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
@@ -22,6 +22,7 @@ class Turn:
         self._monotonic = monotonic
         self._seconds = seconds
         self._left = 0
+        self._until = inf
 
     def of(self, rows: Iterator[T], count: int) -> Iterator[T]:
         """Those of a batch that has so many."""
@@ -34,6 +35,17 @@ class Turn:
                 self._left = count - done
                 return
             yield islice(rows, ROWS_AT_ONCE)
+
+    def begin(self) -> None:
+        """With a batch of which several rows are looked at together."""
+        self._until = self._monotonic() + self._seconds
+
+    def leave(self, rows: int, *, enough: bool) -> bool:
+        """Whether so many rows of the batch are to be left: it took its time, or made ``enough`` of the others."""
+        if self._seconds == inf or not (enough or self._monotonic() >= self._until):
+            return False
+        self._left = rows
+        return True
 
     def end(self) -> int:
         """How many rows of the batch were not looked at."""

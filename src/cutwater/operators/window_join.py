@@ -10,7 +10,7 @@ from cutwater.flow.event_time import EventTime, Times
 from cutwater.flow.partitioning import by_number
 from cutwater.flow.watermarks import Milliseconds
 from cutwater.operators.join import TimedJoin
-from cutwater.operators.operator import Collector
+from cutwater.operators.joined_rows import Joined
 from cutwater.operators.window_panes import is_over
 from cutwater.operators.window_results import of_window, windowed, with_window
 from cutwater.windows import Windows
@@ -36,7 +36,7 @@ class WindowJoin(TimedJoin):
     def _is_late(self, times: Times, reached: Times | Milliseconds) -> npt.NDArray[np.bool_]:
         return is_over(self._windows, 0, self._windows.panes_of_times(times), reached)
 
-    def _process_in_time(self, batch: pa.RecordBatch, times: Times, port: int, out: Collector) -> None:
+    def _join_in_time(self, batch: pa.RecordBatch, times: Times, port: int, joined: Joined) -> None:
         last_starts = self._windows.last_ends(self._windows.panes_of_times(times)) - self._windows.size
         reached = self._reached(batch, port)
         for back in range(0, self._windows.size, self._windows.slide):
@@ -44,12 +44,14 @@ class WindowJoin(TimedJoin):
             ends = starts + self._windows.size
             open_ones = (times < ends) & (ends - 1 > reached)
             for start, part in by_number(batch.filter(pa.array(open_ones)), starts[open_ones]):
-                asked, others = self._table.matches(port, start, part)
-                out.emit(self._in_window(self._pairs_of(part, port, asked, others), start))
-                self._keep(port, start, part)
+                self._meet(part, port, start, joined)
+                joined.rows.append((start, part))
 
-    def _in_window(self, pairs: pa.RecordBatch, start: Milliseconds) -> pa.RecordBatch:
-        window = of_window(start, start + self._windows.size, pairs.num_rows, early=None)
+    def _pairs_of(
+        self, batch: pa.RecordBatch, port: int, bucket: int, asked: Times, others: pa.RecordBatch
+    ) -> pa.RecordBatch:
+        pairs = super()._pairs_of(batch, port, bucket, asked, others)
+        window = of_window(bucket, bucket + self._windows.size, pairs.num_rows, early=None)
         return with_window(pairs, len(self._keys[0]), window, self._schema)
 
     def _is_done(self, bucket: int) -> bool:

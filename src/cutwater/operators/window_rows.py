@@ -114,7 +114,7 @@ class WindowRows(GridWindows[KeySet]):
             return
         order, edges = side_by_side(np.concatenate(numbers), len(index))
         yield None
-        for some in _divided(edges, ROWS_READ):
+        for some in _divided(edges, _rows_read(len(order), sum(batch.nbytes for batch in batches))):
             rows = taken(batches, order[some[0] : some[-1]])
             for own in _divided(some - some[0], ROWS_A_STEP):
                 yield KeyedRows(rows.slice(own[0], own[-1] - own[0]), own - own[0])
@@ -142,7 +142,7 @@ def _in_steps(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows, in so few batches that each is worth a step, and none is more."""
     waiting: list[pa.RecordBatch] = []
     rows, size = 0, 0
-    for piece in (piece for batch in batches for piece in pieces(batch, ROWS_READ)):
+    for piece in (piece for batch in batches for piece in pieces(batch, _rows_read(batch.num_rows, batch.nbytes))):
         waiting.append(piece)
         rows += piece.num_rows
         size += piece.nbytes
@@ -151,6 +151,11 @@ def _in_steps(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             waiting, rows, size = [], 0, 0
     if waiting:
         yield joined(waiting)
+
+
+def _rows_read(rows: int, size: int) -> int:
+    """In one step, where so many rows have so many bytes."""
+    return max(1, min(ROWS_READ, BYTES_READ * rows // max(size, 1)))
 
 
 def _divided(edges: npt.NDArray[np.int64], rows: int) -> Iterator[npt.NDArray[np.int64]]:

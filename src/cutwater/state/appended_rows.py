@@ -9,8 +9,8 @@ import pyarrow as pa
 from cutwater.flow.batches import detached, joined, taken
 from cutwater.flow.event_time import Times
 
-CHUNK_ROWS = 131_072
-"""Chunks are joined up to this many rows: few enough to be found quickly, small enough to be copied at once."""
+CHUNK_ROWS, CHUNK_BYTES = 131_072, 128 << 20
+"""Chunks are joined up to so many rows and bytes: few enough to be found quickly, small enough to be copied at once."""
 
 
 _serials = itertools.count()
@@ -39,6 +39,12 @@ class AppendedRows:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def row_bytes(self) -> float:
+        """Of one row, about. There are some."""
+        largest = self.chunks[0]
+        return largest.nbytes / largest.num_rows
+
     def held(self) -> HeldRows:
         """On any thread; right if nothing is appended meanwhile."""
         return HeldRows(self.serial, tuple(self.chunks))
@@ -52,6 +58,7 @@ class AppendedRows:
             len(chunks) > 1
             and chunks[-2].num_rows <= 2 * chunks[-1].num_rows
             and chunks[-2].num_rows + chunks[-1].num_rows <= CHUNK_ROWS
+            and chunks[-2].nbytes + chunks[-1].nbytes <= CHUNK_BYTES
         ):
             last = chunks.pop()
             chunks[-1] = pa.concat_batches([chunks[-1], last])  # type: ignore[attr-defined]  # the stubs lack it

@@ -18,16 +18,18 @@ def append(ids: Ids, first_row: int, newest: Links, before: Links) -> None:
         newest[key] = first_row + i
 
 
-@kernel("int64(ro(int32), ro(int64), ro(int64))")
-def count(ids: Ids, newest: Links, before: Links) -> int:
-    """How many rows the keys ``ids`` have together."""
-    total = 0
+@kernel("int64(ro(int32), ro(int64), ro(int64), int64, rw(int64))")
+def count(ids: Ids, newest: Links, before: Links, most: int, total: Links) -> int:
+    """How many rows the keys ``ids`` have in ``total``. Of how many ids: all, or the first ones that have no more than ``most``."""
+    total[0] = 0
     for i in range(len(ids)):
         row = newest[ids[i]]
         while row >= 0:
-            total += 1
+            if total[0] == most:
+                return i
+            total[0] += 1
             row = before[row]
-    return total
+    return len(ids)
 
 
 @kernel("void(ro(int32), ro(int64), ro(int64), rw(int64), rw(int64))")

@@ -1,5 +1,6 @@
 """The table of the Memory backend for joins: rows of two sides, by bucket and key. They are added, and dropped by bucket."""
 
+import sys
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -15,7 +16,7 @@ from cutwater.state.bucket_history import BucketHistory, Moment
 from cutwater.state.compared_keys import equal_keys
 from cutwater.state.frozen import KEY_GROUP_COLUMN
 from cutwater.state.key_index import KeyIndex
-from cutwater.state.tables import JoinSide
+from cutwater.state.tables import JoinSide, TooManyPairs
 
 FIRST_KEYS = 64
 
@@ -103,14 +104,17 @@ class MemoryJoin:
             found.index()
             self._index_bytes += found.index_bytes
 
-    def matches(self, side: int, bucket: int, rows: pa.RecordBatch) -> tuple[Times, pa.RecordBatch]:
+    def matches(
+        self, side: int, bucket: int, rows: pa.RecordBatch, most: int | None = None
+    ) -> tuple[Times, pa.RecordBatch]:
         found = self.of.get(bucket)
         if found is None or not len(found.rows[1 - side]):
             return np.empty(0, np.int64), no_rows(self.sides[1 - side].schema)
         self._index_bytes -= found.index_bytes
-        pairs = found.matches(side, rows)
-        self._index_bytes += found.index_bytes
-        return pairs
+        try:
+            return found.matches(side, rows, most)
+        finally:
+            self._index_bytes += found.index_bytes
 
     def drop(self, bucket: int) -> None:
         found = self.of.get(bucket)
@@ -152,13 +156,16 @@ class _Bucket:
             for side in range(len(self._sides)):
                 self._add_to(self._index, side)
 
-    def matches(self, side: int, rows: pa.RecordBatch) -> tuple[Times, pa.RecordBatch]:
+    def matches(self, side: int, rows: pa.RecordBatch, most: int | None) -> tuple[Times, pa.RecordBatch]:
         others = self.rows[1 - side]
         pairs = None
         if self._index is None and len(rows) * len(others) <= COMPARED_PAIRS:
             asked_keys = rows.select(list(self._sides[side].keys))
             pairs = equal_keys(asked_keys, others.joined(self._sides[1 - side].keys))
-        asked, found = pairs or (self._index or self._indexed(1 - side)).matches(side, rows)
+        if pairs is None:
+            most_pairs = sys.maxsize if most is None else int(most / (others.row_bytes + rows.nbytes / rows.num_rows))
+            pairs = (self._index or self._indexed(1 - side)).matches(side, rows, most_pairs)
+        asked, found = pairs
         return asked, others.take(found)
 
     def _indexed(self, side: int) -> "_RowsByKey":
@@ -193,8 +200,8 @@ class _RowsByKey:
     def add(self, side: int, rows: pa.RecordBatch) -> None:
         self._chains[side].add(self._ids(side, rows), len(self._index))
 
-    def matches(self, side: int, rows: pa.RecordBatch) -> tuple[Times, Times]:
-        return self._chains[1 - side].matches(self._ids(side, rows), len(self._index))
+    def matches(self, side: int, rows: pa.RecordBatch, most: int) -> tuple[Times, Times]:
+        return self._chains[1 - side].matches(self._ids(side, rows), len(self._index), most)
 
     def _ids(self, side: int, rows: pa.RecordBatch) -> npt.NDArray[np.int32]:
         keys = rows.select(self._keys[side])
@@ -221,11 +228,14 @@ class _Chains:
         self._before = _grown(self._before, self.rows)
         chain_kernels.append(ids, first, self._newest, self._before)
 
-    def matches(self, ids: npt.NDArray[np.int32], keys: int) -> tuple[Times, Times]:
+    def matches(self, ids: npt.NDArray[np.int32], keys: int, most: int) -> tuple[Times, Times]:
         """Which of the asked ``ids``, and beside it the row."""
         self._make_room(keys)
-        total = chain_kernels.count(ids, self._newest, self._before)
-        asked, rows = np.empty(total, np.int64), np.empty(total, np.int64)
+        total = np.empty(1, np.int64)
+        counted = chain_kernels.count(ids, self._newest, self._before, most, total)
+        if counted < len(ids):
+            raise TooManyPairs(counted / len(ids))
+        asked, rows = np.empty(total[0], np.int64), np.empty(total[0], np.int64)
         chain_kernels.expand(ids, self._newest, self._before, asked, rows)
         return asked, rows
 

@@ -1,8 +1,10 @@
 """The table of the RocksDB backend for joins: what came lately in tables of the Memory backend, older rows one by one under
 their keys, so that only those with an asked key are read."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from math import inf
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +20,7 @@ from cutwater.state.rocksdb_frozen import TableInParts
 from cutwater.state.rocksdb_keys import groups_of, stored_keys, stored_keys_in_order
 from cutwater.state.rocksdb_layout import Content, Layout
 from cutwater.state.rocksdb_parts import STEP_ROWS, Part, Parts, put_in_steps
-from cutwater.state.tables import JoinSide
+from cutwater.state.tables import JoinSide, TooManyPairs
 
 
 class RocksDBJoin:
@@ -46,13 +48,16 @@ class RocksDBJoin:
         self.parts.recent.add(side, bucket, rows)
         self.parts.added(rows)
 
-    def matches(self, side: int, bucket: int, rows: pa.RecordBatch) -> tuple[Times, pa.RecordBatch]:
+    def matches(
+        self, side: int, bucket: int, rows: pa.RecordBatch, most: int | None = None
+    ) -> tuple[Times, pa.RecordBatch]:
         other = self.sides[1 - side]
         memories = self.parts.memories()
-        found = [memory.matches(side, bucket, rows) for memory in memories[:-1] if bucket in memory.buckets()]
-        found.append(memories[-1].matches(side, bucket, rows))
+        found = [memory.matches(side, bucket, rows, most) for memory in memories[:-1] if bucket in memory.buckets()]
+        found.append(memories[-1].matches(side, bucket, rows, most))
         if bucket in other.written:
-            found.insert(0, other.matches(bucket, rows.select(list(self.parts.recent.sides[side].keys))))
+            keys = rows.select(list(self.parts.recent.sides[side].keys))
+            found.insert(0, other.matches(bucket, keys, rows.nbytes // rows.num_rows, most))
         if len(found) == 1:
             return found[0]
         asked = np.concatenate([which for which, _ in found])
@@ -91,17 +96,26 @@ class RocksDBJoinSide(TableInParts):
         self.parts = join.parts
         self.written = join.parts.written[side]
 
-    def matches(self, bucket: int, keys: pa.RecordBatch) -> tuple[Times, pa.RecordBatch]:
-        """Rows of this side with the given keys of the other: in the order of these, then of arrival."""
+    def matches(
+        self, bucket: int, keys: pa.RecordBatch, own_bytes: int, most: int | None
+    ) -> tuple[Times, pa.RecordBatch]:
+        """Rows of this side with the given keys of the other: in the order of these, then of arrival. ``own_bytes``: of what stands
+        beside each."""
         groups = groups_of(keys.columns, keys.num_rows, self._max_parallelism)
         prefixes = stored_keys(keys.columns, groups, np.full(keys.num_rows, bucket, np.int64))
         held = self.written[bucket]
         values: list[bytes] = []
         places: dict[bytes, range] = {}
-        for prefix, group in zip(prefixes, groups.tolist(), strict=True):
+        times = Counter(prefixes)
+        left: float = inf if most is None else most
+        for at, (prefix, group) in enumerate(zip(prefixes, groups.tolist(), strict=True)):
             if group in held and prefix not in places:
                 first = len(values)
-                values.extend(value for _, value in self.parts.stored(self._family.scan(prefix)))
+                for _, value in self.parts.stored(self._family.scan(prefix)):
+                    values.append(value)
+                    left -= (len(value) + own_bytes) * times[prefix]
+                    if left < 0:
+                        raise TooManyPairs(at / len(prefixes))
                 places[prefix] = range(first, len(values))
         found = [places.get(prefix, range(0)) for prefix in prefixes]
         asked = np.repeat(np.arange(keys.num_rows), [len(place) for place in found])

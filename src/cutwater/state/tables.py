@@ -120,6 +120,15 @@ class JoinSide:
     keys: tuple[str, ...]
 
 
+class TooManyPairs(Exception):
+    """Of the first rows that were asked for, about such a ``share``, the pairs would not be too many; 0.0: of none, or it is not
+    known."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__(share)
+        self.share = share
+
+
 class JoinTable(Protocol):
     """Rows of two sides (0 and 1), by bucket and key. Keys have no nulls; both sides have the same types of keys."""
 
@@ -129,9 +138,14 @@ class JoinTable(Protocol):
     def add(self, side: int, bucket: int, rows: pa.RecordBatch) -> None:
         """The batch is kept: nobody changes it."""
 
-    def matches(self, side: int, bucket: int, rows: pa.RecordBatch) -> tuple[Positions, pa.RecordBatch]:
+    def matches(
+        self, side: int, bucket: int, rows: pa.RecordBatch, most: int | None = None
+    ) -> tuple[Positions, pa.RecordBatch]:
         """All pairs of ``rows``, which are of ``side``, and rows of the other side with the same key, in that bucket: which of
-        ``rows``, and beside it the other row. In the order of ``rows``, then of arrival."""
+        ``rows``, and beside it the other row. In the order of ``rows``, then of arrival.
+
+        TooManyPairs if they had far more than ``most`` bytes, which is found out without making them.
+        """
 
     def drop(self, bucket: int) -> None: ...
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from cutwater.arguments import takes_no_others
 from cutwater.flow.hashing import hash_columns
 from cutwater.state.backend import StateBackend, checked_backend
-from cutwater.state.tables import Column, JoinSide, Merge, Update
+from cutwater.state.tables import Column, JoinSide, JoinTable, Merge, TooManyPairs, Update
 from cutwater.testing.bucket_contract import buckets_are_read_as_they_were_whatever_comes_and_is_frozen_meanwhile
 from cutwater.testing.contract_batches import batches_of, check_groups
 from cutwater.testing.contract_tables import KINDS, expect, keys_of_every_type, opened
@@ -110,6 +110,22 @@ def joins_find_rows_in_the_order_of_arrival(backend: StateBackend) -> None:
         expect(which.tolist(), [0] * 4 + [2] * 8, "which rows have pairs")
         expect(rows.column("a").to_pylist(), [2, 12, 22, 32, 1, 1, 11, 11, 21, 21, 31, 31], "their pairs")
         expect(len(table.matches(1, 8, asked)[0]), 0, "pairs in another bucket")
+        _too_many_pairs_are_not_made(table, left, right)
+
+
+def _too_many_pairs_are_not_made(table: JoinTable, left: JoinSide, right: JoinSide) -> None:
+    many = 300
+    table.add(0, 9, pa.RecordBatch.from_pylist([{"k": 1, "a": n} for n in range(many)], left.schema))
+    asked = pa.RecordBatch.from_pylist([{"b": n, "key": 1} for n in range(many)], right.schema)
+    try:
+        table.matches(1, 9, asked, 1000)
+    except TooManyPairs as error:
+        expect(0 <= error.share < 1, True, "a share of the rows")
+    else:
+        raise AssertionError(f"{many * many} pairs were made where there was room for few")
+    which, rows = table.matches(1, 9, asked, 1 << 30)
+    expect(which.tolist(), [n for n in range(many) for _ in range(many)], "which rows have pairs, where all have room")
+    expect(rows.column("a").to_pylist(), list(range(many)) * many, "their pairs")
 
 
 STATE_CHECKS: tuple[Check, ...] = (

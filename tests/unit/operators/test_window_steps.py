@@ -233,6 +233,32 @@ def test_many_rows_of_a_window_are_read_in_steps_whatever_is_frozen_meanwhile(
     operator.close()
 
 
+@pytest.mark.parametrize("how", ["process", "expressions"])
+def test_wide_rows_of_a_window_are_read_few_at_a_time(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of some thousand may be more than one column holds."""
+    room, width = 100_000, 1000
+    monkeypatch.setattr(window_rows, "BYTES_READ", room)
+    sizes: list[int] = []
+    for name in ("joined", "taken"):
+        make = getattr(window_rows, name)
+
+        def noting(*args: Any, make: Any = make) -> pa.RecordBatch:
+            sizes.append((made := make(*args)).nbytes)
+            return made  # type: ignore[no-any-return]
+
+        monkeypatch.setattr(window_rows, name, noting)
+    env = cw.Environment(checkpointing=None)
+    stream = env.read(cw.from_rows([], "k string, ts long, v string"), uid="in").with_timestamps("ts")
+    operator = opened(TOLD_BY[how](stream.key_by("k").window(cw.tumbling("1s"))), Memory())
+    rows = [(f"k{n}", 0, "x" * width) for n in range(1000)]
+    operator.process(batch_of(rows, stream.schema, "test"), 0, Collected())
+    assert sum(told_in_steps(operator, 2_000, Collected())) == 1000
+    assert len(sizes) > 2 * 1000 * width / (2 * room)
+    assert max(sizes) < 2 * room
+
+
 def test_of_a_window_that_is_not_in_memory_some_keys_are_at_a_time_and_no_cut_comes_between_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,28 @@
+"""Rows that are added and never changed."""
+
+import pyarrow as pa
+import pytest
+
+from cutwater.state import appended_rows
+from cutwater.state.appended_rows import AppendedRows
+
+SCHEMA = pa.schema([("text", pa.string())])
+WIDTH = 1000
+
+
+def some(rows: int) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(["x" * WIDTH] * rows)], schema=SCHEMA)
+
+
+def test_wide_rows_are_joined_no_further_than_one_column_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts of more than 2 GiB do not fit into one, however few they are."""
+    monkeypatch.setattr(appended_rows, "CHUNK_BYTES", 20 * WIDTH)
+    rows = AppendedRows(SCHEMA)
+    for _ in range(100):
+        rows.append(some(1))
+    assert len(rows) == 100
+    assert 6 <= len(rows.chunks) <= 20
+    assert max(chunk.nbytes for chunk in rows.chunks) <= 20 * WIDTH
+    rows.append(some(50))
+    rows.append(some(1))
+    assert [chunk.num_rows for chunk in rows.chunks[-2:]] == [50, 1]
