@@ -9,9 +9,9 @@ import cutwater as cw
 from cutwater.checkpoint.completed import CompletedCheckpoint
 from cutwater.checkpoint.file_storage import FileStorage
 from cutwater.checkpoint.start import Resume, choose_start
-from cutwater.checkpoint.verification import verify
+from cutwater.checkpoint.verification import open_checkpoint, verify
 from tests.simulation.scene import Scene
-from tests.simulation.test_retention import folders
+from tests.simulation.test_retention import folders, take
 
 MEMORY = cw.Memory(incremental=True)
 
@@ -78,6 +78,46 @@ def test_without_claim_the_first_checkpoint_is_complete_in_itself_and_the_old_on
     for _ in range(3):
         take_next(two)
     assert content(one.checkpoints) == before
+
+
+INCREMENTAL = pytest.mark.parametrize("backend", [MEMORY, cw.RocksDB(incremental=True)], ids=["memory", "rocksdb"])
+
+
+@INCREMENTAL
+def test_a_checkpoint_that_was_restored_by_its_path_is_never_touched_however_often_attempts_begin_anew(
+    tmp_path: Path, backend: cw.StateBackend
+) -> None:
+    """Its files are those of checkpoints that went long ago."""
+    one = job(tmp_path, "one", 3, backend)
+    for _ in range(3):
+        take_next(one)
+    one.simulation.driver.end("stopped")
+    path = one.checkpoints / "chk-2"
+    again = job(tmp_path / "unused", "one", 2, backend)
+    again.checkpoints, again.simulation.store = one.checkpoints, type(one.store)(one.store.storage, "one")
+    again.store = again.simulation.store
+    go_on_from(again, path, claim=False)
+    for _ in range(3):
+        for _ in range(3):
+            take_next(again)
+            verify(*open_checkpoint(str(path)))
+        again.simulation.crash()
+    assert 1 not in folders(again)
+
+
+@INCREMENTAL
+def test_what_was_built_on_a_damaged_checkpoint_stays_however_often_attempts_begin_anew(
+    tmp_path: Path, backend: cw.StateBackend
+) -> None:
+    scene = job(tmp_path, "one", 2, backend)
+    for checkpoint in (1, 2):
+        take(scene, checkpoint)
+    (scene.checkpoints / "chk-1" / "metadata.json").write_text("rubbish")
+    for checkpoint in (3, 4, 5, 6):
+        scene.simulation.crash()
+        take(scene, checkpoint)
+        intact(scene)
+    assert 1 not in folders(scene)
 
 
 def test_a_claimed_checkpoint_is_built_on_and_its_files_go_when_nobody_needs_them(tmp_path: Path) -> None:

@@ -318,6 +318,7 @@ class JobStore:
         self._attempts.require_held()
         completed = self._shared.retire(checkpoints)
         self._folders.delete(checkpoints)
+        self._set_aside.difference_update(checkpoints)
         record = self.record() if completed and not self._gave_up_claimed else None
         base = None if record is None else record.base
         if base is not None and base.taken is not None:

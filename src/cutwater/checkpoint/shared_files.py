@@ -33,12 +33,18 @@ class SharedFiles:
                 self._retired[checkpoint] = self._folders.metadata(checkpoint).shared_files()
                 completed = True
             except FileNotFoundError:
-                # Never completed, so that nobody ever built on it. Also called again when it was retired already.
-                if checkpoint not in self._retired:
-                    self._storage.delete(list(self._storage.list(self._layout.shared_of(checkpoint))))
+                self._delete_what_was_written_for(checkpoint)
             except (DamagedCheckpoint, RestoreError):
                 completed = True
         return completed
+
+    def _delete_what_was_written_for(self, checkpoint: CheckpointId) -> None:
+        """Its metadata is not there. If it never completed, nobody ever built on it; but it may also have been deleted before, and
+        what others built on it stand on its files."""
+        written = set(self._storage.list(self._layout.shared_of(checkpoint)))
+        kept = self._referenced() if written else None
+        if kept is not None:
+            self._storage.delete(sorted(written.difference(kept, *self._retired.values())))
 
     def taken_over(self, id: CheckpointId) -> CompletedCheckpoint:
         """The base whose files were taken over under ``id``. Raises FileNotFoundError if it was retired; DamagedCheckpoint,

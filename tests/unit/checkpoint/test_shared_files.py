@@ -16,7 +16,7 @@ from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.checkpoint.publication import Published
 from cutwater.checkpoint.retention import choose_leftover_files, choose_unneeded_files
 from cutwater.checkpoint.snapshot import StoredOperator, SubtaskSnapshot
-from cutwater.checkpoint.start import StartFresh
+from cutwater.checkpoint.start import Resume, StartFresh
 from cutwater.checkpoint.storage import CheckpointStorage
 from cutwater.checkpoint.verification import open_checkpoint, verify
 from cutwater.errors import DamagedCheckpoint, StorageError
@@ -175,6 +175,50 @@ def test_a_failed_checkpoint_between_two_good_ones_leaves_nothing_and_takes_noth
     third, _ = take(store, files)
     assert shared(storage) == [1, third]
     assert isinstance(find(started(storage, again=True)), RestoreLatest)
+
+
+def test_a_checkpoint_that_was_deleted_before_takes_nothing_along_when_it_is_deleted_again(
+    storage: CheckpointStorage,
+) -> None:
+    store = started(storage)
+    first, files = take(store)
+    second, _ = take(store, files)
+    for _ in range(3):
+        store.delete_checkpoints([first])
+        assert shared(storage) == [first, second]
+        verify(storage, store.completed()[-1])
+
+
+def test_a_checkpoint_that_is_deleted_again_leaves_what_waits_for_a_subtask(storage: CheckpointStorage) -> None:
+    store = started(storage)
+    first, files = take(store)
+    second, more = take(store, files)
+    third, _ = take(store)
+    store.delete_checkpoints([first], oldest_base=third)
+    store.delete_checkpoints([second], oldest_base=second)
+    store.delete_checkpoints([first], oldest_base=second)
+    fourth, _ = take(store, more)  # its subtask had not heard of the third
+    verify(storage, store.completed()[-1])
+    assert shared(storage) == [first, second, third, fourth]
+
+
+def test_what_was_set_aside_and_deleted_is_set_aside_no_longer(tmp_path: Path) -> None:
+    """Else it would be deleted again and again, whoever builds on it."""
+    store = started(FileStorage(str(tmp_path)))
+    first, files = take(store)
+    second, more = take(store, files)
+    third, _ = take(store, more)
+    path = str(tmp_path / "job" / f"chk-{second}")
+    later = JobStore(FileStorage(str(tmp_path)), "job")
+    later.acquire_attempt(Resume(second, path))
+    later.delete_leftovers()
+    assert later.set_aside == {first, third}
+    fourth, _ = take(later)
+    later.delete_checkpoints([first, third], oldest_base=fourth)
+    assert later.set_aside == frozenset()
+    verify(*open_checkpoint(path))
+    later.delete_checkpoints([first, third, fourth])
+    verify(*open_checkpoint(path))
 
 
 def test_files_wait_for_a_subtask_that_may_still_build_on_them(storage: CheckpointStorage) -> None:
