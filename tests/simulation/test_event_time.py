@@ -1,7 +1,9 @@
 """Watermarks through the real subtasks: no record is overtaken, idle inputs wait for nobody, END is the end of time."""
 
+import json
 import random
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import cutwater as cw
 from cutwater.flow.envelope import Row
 from cutwater.flow.watermarks import MAX_WATERMARK
 from cutwater.subtask.operator_subtask import OperatorSubtask
+from cutwater.subtask.source_input import MOST_OPEN_SPLITS
 from cutwater.testing import ADVANCE, CHECKPOINT, FAIL, TRIGGER, run, script
 
 EVENT = "k string, ts long"
@@ -78,6 +81,26 @@ def test_every_timer_fires_once_whatever_the_schedule_and_no_row_in_time_is_over
     assert set(fired) == set(events)
     # Late ones set their timer anew, after it fired: then it fires again.
     assert len(fired) <= len(events)
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_records_of_files_that_are_not_opened_yet_are_in_time(tmp_path: Path, parallelism: int) -> None:
+    """All begin at the same time, and only some are open: each is in order."""
+    files, minutes = 4 * MOST_OPEN_SPLITS, 30
+    for number in range(files):
+        lines = [json.dumps({"k": "a", "ts": minute * 60_000}) for minute in range(minutes)]
+        (tmp_path / f"part-{number:05}.json").write_text("\n".join(lines))
+
+    def pipeline(env: cw.Environment) -> None:
+        events = env.read(cw.json_files(tmp_path, EVENT), uid="in").with_timestamps("ts")
+        windows = events.key_by("k").window(cw.tumbling("10 min"))
+        counts = windows.agg(n=cw.count()).uid("counts")
+        counts.collect("out")
+        counts.side_output("late").collect("late")
+
+    got = run(pipeline, {}, parallelism=parallelism)
+    assert [row.n for row in got["out"]] == [10 * files] * 3
+    assert got["late"] == []
 
 
 def test_the_slower_of_two_sources_decides_until_it_is_idle() -> None:

@@ -24,6 +24,9 @@ Json = Any
 
 MOST_OPEN_SPLITS = 16
 
+NOT_YET_OPENED = "not yet opened"
+"""Stands for all splits that wait to be opened. No split goes by such a name: theirs are JSON."""
+
 
 @dataclass(eq=False, slots=True)
 class _Split:
@@ -94,14 +97,17 @@ class SourceInput:
                 self._ended.add(entry)
             else:
                 self._waiting.append(_Split(entry["split"], entry.get("position"), key))
+                self.turnover += 1
 
     @property
     def exhausted(self) -> bool:
         return self._source.bounded and not self._live and not self._waiting
 
     def open_splits(self) -> tuple[str, ...]:
-        """Those that the next records may come from."""
-        return tuple(split.name for split in self._live)
+        """Those that records may come from. Of those that wait to be opened nobody knows how old their records are: event time
+        waits for them, too."""
+        names = tuple(split.name for split in self._live)
+        return (*names, NOT_YET_OPENED) if self._waiting else names
 
     @property
     def has_open_readers(self) -> bool:

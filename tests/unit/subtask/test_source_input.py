@@ -9,7 +9,7 @@ import pytest
 import cutwater as cw
 from cutwater.connectors.source import END, EndOfSplit, SourceContext
 from cutwater.flow.ids import CheckpointId
-from cutwater.subtask.source_input import MOST_OPEN_SPLITS, SourceInput
+from cutwater.subtask.source_input import MOST_OPEN_SPLITS, NOT_YET_OPENED, SourceInput
 
 PATIENCE = timedelta(milliseconds=10)
 CONTEXT = SourceContext("job", "numbers", 0, 1, 1)
@@ -124,7 +124,21 @@ class Watched(Endless):
 def test_of_splits_that_end_only_some_are_open() -> None:
     source_input = SourceInput(Watched(), CONTEXT, fresh(*range(12, 42)))
     values(source_input, 1)
-    assert len(source_input.open_splits()) == MOST_OPEN_SPLITS
+    *open_splits, others = source_input.open_splits()
+    assert (len(open_splits), others) == (MOST_OPEN_SPLITS, NOT_YET_OPENED)
+
+
+def test_splits_that_wait_to_be_opened_are_told_of_as_one_as_long_as_there_are_some() -> None:
+    """However many: what is told is told again with each split that ends."""
+    source_input = SourceInput(Counting(), CONTEXT, fresh(*range(2, 2 + MOST_OPEN_SPLITS)))
+    values(source_input, 1)
+    told = source_input.turnover
+    assert NOT_YET_OPENED not in source_input.open_splits()
+    source_input.add(fresh(50, 60))
+    assert source_input.turnover > told
+    assert source_input.open_splits()[MOST_OPEN_SPLITS:] == (NOT_YET_OPENED,)
+    values(source_input, 1000)
+    assert source_input.open_splits() == ()
 
 
 def test_positions_mean_what_was_returned_and_a_restart_goes_on_behind_them() -> None:
