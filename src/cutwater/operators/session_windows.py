@@ -62,6 +62,8 @@ class SessionWindows(KeyedStateOperator):
         self._agenda: list[tuple[Milliseconds, int, int, Any]] = []
         """When a session of a key is to be told or forgotten: (time, TELL or FORGET, a number that breaks ties, key). Of those that
         were restored the first ones, if none of the others comes before them."""
+        self._again: dict[Any, Milliseconds] = {}
+        """Of a key with a session that had become longer when it was to be told: when it is looked at again."""
         self._numbers = 0
         self._taken = MIN_WATERMARK
         """When what was taken from the agenda last was due."""
@@ -283,6 +285,8 @@ class SessionWindows(KeyedStateOperator):
             self._taken, what, _, key = heappop(self._agenda)
             if self._taken != before:
                 told.clear()
+            if self._again.get(key) == self._taken:
+                del self._again[key]
             if what == FORGET:
                 self._held.drop(key, self._taken - self._lateness)
                 yield []
@@ -290,7 +294,7 @@ class SessionWindows(KeyedStateOperator):
             found = self._held.of(key).at(self._taken)
             ending = []
             if found is not None and found.end - 1 > self._taken:
-                heappush(self._agenda, self._entry(found.end, key))
+                self._look_again(key, found)
             elif found is not None and key not in told:
                 ending.append(Told(key, found))
                 if self._lateness:
@@ -300,6 +304,16 @@ class SessionWindows(KeyedStateOperator):
                     self._held.drop(key, self._taken)
             told.add(key)
             yield ending
+
+    def _look_again(self, key: Any, session: KeyWindow) -> None:
+        """When it ends, as far as is known; or before, if that is to be done already: of sessions that became one each has an
+        entry, and a session that goes on for ever would gather ever more."""
+        known = self._again.get(key)
+        if known is None or not max(self._taken, session.start - 1) < known < session.end:
+            entry = self._entry(session.end, key)
+            heappush(self._agenda, entry)
+            if entry[1] == TELL:
+                self._again[key] = entry[0]
 
     def _tell(self, told: Iterable[Told], out: Collector, *, early: bool = False) -> None:
         tell(self.content, told, self._schema, out, early if self._every is not None else None)

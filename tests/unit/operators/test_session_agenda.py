@@ -1,5 +1,7 @@
 """How much sessions keep in mind of what is to be done about them, and that it is done once."""
 
+import random
+
 import pytest
 
 import cutwater as cw
@@ -31,6 +33,25 @@ def test_a_session_that_becomes_longer_with_every_batch_has_one_entry(lateness: 
     after(operator.on_watermark(1_000_000, out))
     assert sorted((row[0], row[-1]) for row in out.rows()) == [(key, 300) for key in KEYS]
     assert len(operator._agenda) == (0 if lateness == "0s" else len(KEYS)), "to be forgotten when nothing late may come"
+
+
+def test_sessions_that_become_one_which_goes_on_do_not_leave_an_entry_each_for_ever() -> None:
+    """Records come out of order, so that each is a session of its own first; time comes on in small steps."""
+    operator, stream = sessions("0s")
+    chance, out = random.Random(1), Collected()
+    for minute in range(0, 300, 10):
+        times = [minute * 60_000 + step * 30_000 for step in range(20)]
+        chance.shuffle(times)
+        for time in times:
+            operator.process(batch_of([(1, time)], stream.schema, "t"), 0, out)
+        for time in sorted(times):
+            after(operator.on_watermark(time - 600_000, out))
+        assert len(operator._agenda) <= 40
+        assert len(operator._again) <= 1
+    assert out.rows() == []
+    after(operator.on_watermark(1_000_000_000, out))
+    assert [(row[0], row[-1]) for row in out.rows()] == [(1, 600)]
+    assert (operator._agenda, operator._again) == ([], {})
 
 
 @pytest.mark.parametrize("lateness", ["0s", "1 day"])
