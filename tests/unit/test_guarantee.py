@@ -1,7 +1,8 @@
 """The guarantee of a path is that of its weakest part, and a promise that cannot be kept is refused."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,6 +88,58 @@ class Forgets(cw.KeyedProcess):
     seen = cw.ValueState("boolean", ttl="1h")
 
     def process(self, row: object, ctx: object) -> None: ...
+
+
+class Stamps(cw.Process):
+    def process(self, row: Any, ctx: Any) -> Any:
+        yield from [(row.k, ctx.now)]
+
+
+class Waits(cw.KeyedProcess):
+    def process(self, row: Any, ctx: Any) -> Any:
+        self.wait(ctx)
+
+    @staticmethod
+    def wait(ctx: Any) -> None:
+        def later() -> None:
+            ctx.timers.processing_time(5)
+
+        later()
+
+
+class WaitsToo(Waits):
+    """As it inherits."""
+
+
+class Dated(cw.WindowProcess):
+    def process(self, rows: Any, ctx: Any) -> Any:
+        return [(datetime.now(UTC).isoformat(),)]
+
+
+class Plain(cw.KeyedProcess):
+    seen = cw.ValueState("boolean")
+
+    def process(self, row: Any, ctx: Any) -> Any:
+        ctx.timers.event_time(ctx.timestamp + 5)
+
+
+@pytest.mark.parametrize("fn", [Waits, WaitsToo, Forgets, Plain])
+def test_a_function_whose_code_names_the_clock_goes_by_it(fn: type[cw.KeyedProcess]) -> None:
+    env = cw.Environment(checkpointing=checkpointing())
+    rows = env.read(cw.from_rows([], "k string, ts long"), uid="rows").with_timestamps("ts")
+    rows.key_by("k").process(fn, "k string").uid("fn").write(cw.discard(), uid="out")
+    assert ("fn goes by the clock" in str(env.explain())) is (fn is not Plain)
+
+
+def test_functions_of_windows_and_without_keys_go_by_the_clock_that_they_name() -> None:
+    env = cw.Environment(checkpointing=checkpointing())
+    rows = env.read(cw.from_rows([], "k string, ts long"), uid="rows").with_timestamps("ts")
+    rows.process(Stamps, "k string, now timestamp").uid("stamps").write(cw.discard(), uid="a")
+    for name, windows in (("grid", cw.tumbling("1s")), ("session", cw.session("1s"))):
+        rows.key_by("k").window(windows).process(Dated, "told string").uid(name).write(cw.discard(), uid=f"of-{name}")
+    told = str(env.explain())
+    for uid in ("stamps", "grid", "session"):
+        assert f"{uid} goes by the clock" in told
 
 
 def test_a_path_through_what_goes_by_the_clock_is_not_reproducible_and_says_why() -> None:

@@ -198,6 +198,7 @@ class Processed(WindowContent):
     def __init__(self, fn: WindowProcess, schema: SchemaLike) -> None:
         self.where = "window"
         self._function = ContextFunction(fn, schema, [FunctionInput("process")])
+        self.by_clock = self._function.by_clock
         self.fn = fn
 
     def bind(self, schema: pa.Schema, keys: Sequence[str]) -> pa.Schema:

@@ -44,8 +44,8 @@ class KeyedProcessOperator(ContextFunction, StoreHolder):
 
     @property
     def by_clock(self) -> bool:
-        """What has expired depends on it; of ``ctx.now`` and timers only the function knows."""
-        return any(state.ttl is not None for state in declared_states(type(self.fn)).values())
+        """What has expired depends on it, too."""
+        return super().by_clock or any(state.ttl is not None for state in declared_states(type(self.fn)).values())
 
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
         schemas = [

@@ -14,6 +14,7 @@ from cutwater.flow.event_time import EventTime
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.watermarks import MIN_WATERMARK, Milliseconds
 from cutwater.functions import Function, Metrics, OpenContext, ProcessContext, Timers, WindowProcess
+from cutwater.operators.clock_readers import reads_clock
 from cutwater.operators.operator import Collector, Json, Operator, OperatorContext, OperatorSnapshot
 from cutwater.operators.stored_watermark import restored_watermark, stored_watermark
 from cutwater.operators.user_code import user_error
@@ -45,6 +46,10 @@ class ContextFunction(Operator):
         self.where = f"process {type(fn).__name__}"
         self._side_schemas = {output.name: output.schema for output in fn.side_outputs()}
         self._opened = False
+
+    @property
+    def by_clock(self) -> bool:
+        return reads_clock(self.fn)
 
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
         for own, schema in zip(self.inputs, inputs, strict=True):

@@ -70,7 +70,7 @@ class SessionWindows(KeyedStateOperator):
 
     @property
     def by_clock(self) -> bool:
-        return self._time is None or self._every is not None
+        return self._time is None or self._every is not None or self.content.by_clock
 
     def describe(self) -> str:
         kind = "processing" if self._time is None else "event"

@@ -37,6 +37,9 @@ class WindowContent(ABC):
     """Whether two contents become one that is as if all records had come to it; else records are added one by one, to each
     window that they are in."""
 
+    by_clock: bool = False
+    """Whether what comes out depends on when."""
+
     @abstractmethod
     def describe(self) -> str:
         """What its state was gathered by."""

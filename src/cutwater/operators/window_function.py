@@ -37,6 +37,10 @@ class WindowProcessOperator(WindowRows):
         self.fn = fn
         self._function = ContextFunction(fn, schema, [FunctionInput("process")])
 
+    @property
+    def by_clock(self) -> bool:
+        return super().by_clock or self._function.by_clock
+
     def output_schema(self, inputs: Sequence[pa.Schema]) -> pa.Schema:
         self._know_rows(inputs[0])
         self._schema = windowed(self._function.schema, self.where_ends_stand, marked=self._every is not None)
