@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cutwater as cw
+from cutwater.checkpoint.job_store import JobStore
 from cutwater.flow.envelope import Row
 from cutwater.flow.watermarks import MAX_WATERMARK
 from cutwater.subtask.operator_subtask import OperatorSubtask
@@ -292,7 +293,12 @@ NEARLY_10000 = 253_402_300_799_000
         lambda keyed: keyed.window(cw.tumbling("7 days")).join(keyed),
     ],
 )
-def test_a_window_that_no_calendar_has_is_refused_in_words(windowed: Any) -> None:
+def test_a_window_that_no_calendar_has_is_refused_in_words_before_a_checkpoint_holds_it(
+    windowed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a checkpoint holds no filter takes out again."""
+    monkeypatch.setattr(JobStore, "publish", lambda *_: pytest.fail("a checkpoint holds it"))
+
     def pipeline(env: cw.Environment) -> None:
         keyed = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts").key_by("k")
         windowed(keyed).uid("w").collect("out")
@@ -300,7 +306,7 @@ def test_a_window_that_no_calendar_has_is_refused_in_words(windowed: Any) -> Non
     with pytest.raises(
         cw.JobFailed, match=r"w\[0\].*DataError: a window from \d+ to \d+ .* not in the years 1 to 9999"
     ):
-        run(pipeline, {"in": [("a", NEARLY_10000)]})
+        run(pipeline, {"in": script(("a", NEARLY_10000), CHECKPOINT, ("a", 5))})
 
 
 class Ago(cw.Process):

@@ -24,7 +24,7 @@ from cutwater.operators.stored_watermark import restored_due, restored_watermark
 from cutwater.operators.told_before import ToldBefore
 from cutwater.operators.window_calls import with_own_sides
 from cutwater.operators.window_content import KeyWindow, Told, WindowContent, tell
-from cutwater.operators.window_results import LATE, windowed
+from cutwater.operators.window_results import LATE, refuse_what_no_calendar_has, windowed
 from cutwater.state.key_index import KeyIndex
 from cutwater.state.restored_columns import table_seen
 from cutwater.state.tables import RowTable
@@ -204,6 +204,7 @@ class SessionWindows(KeyedStateOperator):
         end = max([end, *(old.end for old in touched)])
         if end - 1 + self._lateness <= reached:
             return None
+        refuse_what_no_calendar_has(start, end)
         content = reduce(self.content.merged, [old.content for old in touched]) if touched else None
         new = KeyWindow(start, end, self.content.added(content, fragment))
         sessions.put(new)

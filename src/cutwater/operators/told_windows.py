@@ -11,6 +11,7 @@ from cutwater.operators.operator import Collector, Json, OperatorContext
 from cutwater.operators.stored_watermark import restored_due, restored_watermark, stored_watermark
 from cutwater.operators.told_before import ToldBefore
 from cutwater.operators.window_ends import AT_ONCE, WindowEnds
+from cutwater.operators.window_results import refuse_what_no_calendar_has
 
 
 class ToldWindows(KeyedStateOperator, Generic[C]):
@@ -69,6 +70,9 @@ class ToldWindows(KeyedStateOperator, Generic[C]):
     def _note_changed(self, slot: int, keys: Any) -> None:
         """Rows of ``keys`` were put into the slot."""
         ends = list(self._ends_of_slot(slot))
+        open_ones = [end for end in (ends[0], ends[-1]) if end - 1 + self._ends.lateness > self._ends.reached]
+        for end in open_ones:
+            refuse_what_no_calendar_has(end - self._ends.windows.size, end)
         for end in self._ends.expect(slot, ends):
             self._again.setdefault(end, self._nothing_changed()).add(keys)
             self.may_be_cut = False

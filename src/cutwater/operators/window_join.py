@@ -12,7 +12,7 @@ from cutwater.flow.watermarks import Milliseconds
 from cutwater.operators.join import TimedJoin
 from cutwater.operators.joined_rows import Joined
 from cutwater.operators.window_panes import is_over
-from cutwater.operators.window_results import of_window, windowed, with_window
+from cutwater.operators.window_results import of_window, refuse_what_no_calendar_has, windowed, with_window
 from cutwater.windows import Windows
 
 
@@ -44,6 +44,7 @@ class WindowJoin(TimedJoin):
             ends = starts + self._windows.size
             open_ones = (times < ends) & (ends - 1 > reached)
             for start, part in by_number(batch.filter(pa.array(open_ones)), starts[open_ones]):
+                refuse_what_no_calendar_has(start, start + self._windows.size)
                 self._meet(part, port, start, joined)
                 joined.rows.append((start, part))
 

@@ -37,19 +37,21 @@ def of_window(start: Milliseconds, end: Milliseconds, rows: int, early: bool | N
 
 
 def of_windows(starts: Times, ends: Times, early: bool | None) -> list[Array]:
-    _refuse_what_no_calendar_has(starts, ends)
+    if len(starts):
+        refuse_what_no_calendar_has(int(starts.min()), int(ends.max()))
     columns: list[Array] = [pa.array(times * 1000).cast(TIMESTAMP) for times in (starts, ends)]
     if early is not None:
         columns.append(pa.array(np.full(len(starts), early)))
     return columns
 
 
-def _refuse_what_no_calendar_has(starts: Times, ends: Times) -> None:
-    """Whoever read such a result would fail, and could not say why."""
-    if len(starts) and (starts.min() < FIRST_TIME or ends.max() > LAST_TIME):
+def refuse_what_no_calendar_has(start: Milliseconds, end: Milliseconds) -> None:
+    """Whoever read such a result would fail, and could not say why. Called when records come, too: what a checkpoint holds no
+    filter takes out again."""
+    if start < FIRST_TIME or end > LAST_TIME:
         raise DataError(
-            f"a window from {starts.min()} to {ends.max()} (milliseconds since the epoch) is not in the years 1 to 9999. Filter "
-            f"out the records that far away before with_timestamps, or use shorter windows."
+            f"a window from {start} to {end} (milliseconds since the epoch) is not in the years 1 to 9999. Filter out the records "
+            f"that far away before with_timestamps, or use shorter windows."
         )
 
 
