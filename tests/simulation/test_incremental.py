@@ -242,8 +242,9 @@ class Life(Simulation):
         return {name: decoded(self.store.collected.read(each.uid)) for name, each in self.definition.collected.items()}
 
 
+@pytest.mark.parametrize(("backend", "parallelism"), [(cw.Memory(), 3), (cw.Memory(), 2), (INCREMENTAL_MEMORY, 2)])
 def test_files_that_a_state_was_restored_from_do_not_stay_on_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: cw.StateBackend, parallelism: int
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     store = JobStore(MemoryStorage(1 << 30), "job")
@@ -252,7 +253,7 @@ def test_files_that_a_state_was_restored_from_do_not_stay_on_the_disk(
     first.live(1)
     first.driver.end("the process dies")
     first.close()
-    second = Life(store, cw.Memory(), 3, chance)
+    second = Life(store, backend, parallelism, chance)
     second.live(1)
     [fetched] = tmp_path.glob(f"{FETCHED_FOLDER}*")
     assert os.listdir(fetched) == []

@@ -72,6 +72,22 @@ def test_state_that_is_larger_than_its_cache_counts_once_over_a_killed_worker(
     wait_until(lambda: not list(rocksdb_folder(tmp_path / "local").iterdir()), "the folders are removed")
 
 
+def test_a_job_that_is_canceled_leaves_nothing_on_the_local_disk(tmp_path: Path) -> None:
+    """Its workers end at once, and nobody may ever open state there again."""
+    env = cw.Environment(
+        parallelism=2,
+        checkpointing=cw.Checkpointing("200ms", storage=f"file:{tmp_path / 'checkpoints'}"),
+        state_backend=cw.RocksDB(incremental=True, cache="20kB", local_directories=[str(tmp_path / "local")]),
+    )
+    numbers = env.read(cw.sequence(None, rate=15_000), uid="numbers").select(k=pl.col("value") % KEYS)
+    numbers.key_by("k").agg(n=cw.count()).uid("counts").write(cw.discard(), uid="out")
+    job = env.start("canceled")
+    wait_until(lambda: completed_checkpoints(job) >= 2, "two checkpoints")
+    assert list(rocksdb_folder(tmp_path / "local").iterdir())
+    job.cancel()
+    wait_until(lambda: not list(rocksdb_folder(tmp_path / "local").iterdir()), "the folders are removed")
+
+
 def test_a_job_goes_on_when_a_full_disk_has_room_again(tmp_path: Path) -> None:
     with small_disk(tmp_path / "small", "16m") as disk:
         env = cw.Environment(

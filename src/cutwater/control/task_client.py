@@ -22,6 +22,7 @@ from cutwater.control.wire import decode, encode
 from cutwater.duration import Duration, parse_duration
 from cutwater.errors import ControlError
 from cutwater.flow.ids import Attempt, SubtaskId
+from cutwater.state.local_folder import remove_behind_this_process
 
 LOST_EXIT_CODE = 3
 
@@ -34,6 +35,7 @@ _NEVER_WAITS = (RequestPause, RequestResume, Decline)
 
 def exit_process(_reason: str) -> None:
     """End at once: no finalizers, no flushing, no words. Whatever this process still does may harm its successor."""
+    remove_behind_this_process()
     os._exit(LOST_EXIT_CODE)
 
 

@@ -5,6 +5,7 @@ import os
 import shutil
 import uuid
 import weakref
+from contextlib import suppress
 from pathlib import Path
 
 from cutwater.errors import StorageError
@@ -15,6 +16,10 @@ _LOCK = ".lock"
 def folder_of_this_user(directory: str, name: str) -> str:
     """For what all processes of this user share below ``directory``: in a folder that one user made, another cannot write."""
     return os.path.join(directory, f"{name}-{os.geteuid()}")
+
+
+_owned: "weakref.WeakSet[LocalFolder]" = weakref.WeakSet()
+"""By this process."""
 
 
 class LocalFolder:
@@ -28,6 +33,7 @@ class LocalFolder:
             sweep(parent)
             self._close = weakref.finalize(self, _remove, self.path, _locked(self.path + _LOCK))
             os.mkdir(self.path, 0o700)
+            _owned.add(self)
         except OSError as error:
             raise StorageError(
                 f"{parent}: no folder can be made here for local state: {error.strerror}. Name others with "
@@ -36,7 +42,21 @@ class LocalFolder:
 
     def close(self) -> None:
         """Remove it; also done when the owner is forgotten, and at the end of the process."""
+        _owned.discard(self)
         self._close()
+
+
+_REMOVAL = f'for path; do rm -rf -- "$path" && rm -f -- "$path{_LOCK}"; done'
+
+
+def remove_behind_this_process() -> None:
+    """By another one, which takes the time that it takes: for who ends at once and may be killed meanwhile. What this one still
+    writes is left to the next sweep."""
+    paths = [folder.path for folder in list(_owned)]
+    if paths:
+        with suppress(OSError):  # what is left is swept by the next owner of a folder
+            nothing = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
+            os.posix_spawn("/bin/sh", ["/bin/sh", "-c", _REMOVAL, "sh", *paths], {}, file_actions=nothing, setsid=True)
 
 
 def sweep(parent: str) -> None:

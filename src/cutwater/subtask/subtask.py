@@ -92,7 +92,7 @@ class Subtask(HearsDriver):
         )
         self._open_input()
         # What it was restored from may be large: databases that were fetched to the disk, or all that came with the message.
-        self._state = replace(self._state, operators={})
+        self._state, self._resumed = replace(self._state, operators={}, resumed=None), None
         self._send(Running())
 
     def _open_input(self) -> None:

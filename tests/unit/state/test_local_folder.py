@@ -1,6 +1,8 @@
 """Folders on the worker's disk where several users work: none is kept from its own by what another one made."""
 
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,10 +10,13 @@ from pathlib import Path
 import pytest
 
 import cutwater as cw
+from cutwater.control.task_client import LOST_EXIT_CODE
 from cutwater.errors import StorageError
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.state.local_folder import LocalFolder
+from tests.local_state import rocksdb_folder
 from tests.rights import without_the_rights_of_root
+from tests.spark.workers import wait_until
 
 
 @pytest.fixture
@@ -20,6 +25,31 @@ def everybodys() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o1777)
         yield Path(folder)
+
+
+ENDS = """if True:
+    import sys
+    import pyarrow as pa
+    import cutwater as cw
+    from cutwater.control.task_client import exit_process
+    from cutwater.flow.key_groups import KeyGroupRange
+
+    stores = [cw.RocksDB(local_directories=[sys.argv[1]]).open(uid, KeyGroupRange(0, 127), 128) for uid in "ab"]
+    for store in stores:
+        store.rows("n", pa.schema([pa.field("k", pa.int64())]), pa.int64()).put(1, 1)
+    stores.pop().close()
+    exit_process("the attempt is aborted")
+"""
+
+
+def test_a_process_that_has_to_end_at_once_leaves_nothing(tmp_path: Path) -> None:
+    parent = rocksdb_folder(tmp_path)
+    neighbour = LocalFolder(str(parent))
+    ended = subprocess.run([sys.executable, "-c", ENDS, str(tmp_path)], check=False)
+    assert ended.returncode == LOST_EXIT_CODE
+    own = {Path(neighbour.path), Path(f"{neighbour.path}.lock")}
+    wait_until(lambda: set(parent.iterdir()) == own, "what it left is removed")
+    neighbour.close()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
