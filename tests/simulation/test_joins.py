@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cutwater as cw
+from cutwater.operators import join
 from cutwater.testing import ADVANCE, CHECKPOINT, FAIL, TRIGGER, run, script
 
 LEFT, RIGHT = "k string, ts long, v long", "id string, ts long, w long"
@@ -68,10 +69,12 @@ def check_pairs(left: list[Any], right: list[Any], parallelism: int, seed: int, 
         a.window(cw.tumbling("10ms")).join(b).uid("tumbling").collect("tumbling")
         a.window(cw.sliding("10ms", "4ms", offset="1ms")).join(b).uid("sliding").collect("sliding")
 
-    got = run(
-        pipeline, {"left": script(*left), "right": script(*right)}, parallelism=parallelism, state_backend=backend,
-        choose=random.Random(seed).randrange,
-    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(join, "LEAST_WIDTH", 1 + seed % 3 * 5)  # buckets that are as wide as asked for, and wider
+        got = run(
+            pipeline, {"left": script(*left), "right": script(*right)}, parallelism=parallelism, state_backend=backend,
+            choose=random.Random(seed).randrange,
+        )  # fmt: skip
     ours, theirs = records(left), records(right)
     assert joined(got["all"]) == pairs(ours, theirs)
     assert joined(got["near"]) == pairs(ours, theirs, lambda a, b: abs(a - b) <= 7)
@@ -123,6 +126,26 @@ def test_late_records_without_a_key_come_out_beside_and_those_in_time_meet_nothi
     assert [row[2] for row in got["late"]] == [3, 4] == [row[2] for row in got["late_right"]]
     assert {row.k for row in got["told"]} == {"a"}
     assert len(got["told"]) == 4
+
+
+def test_a_join_of_records_that_are_near_does_not_make_a_bucket_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    buckets: set[int] = set()
+    keep = join.IntervalJoin._keep
+
+    def noting(self: Any, port: int, bucket: int, rows: Any) -> None:
+        buckets.add(bucket)
+        keep(self, port, bucket, rows)
+
+    monkeypatch.setattr(join.IntervalJoin, "_keep", noting)
+
+    def pipeline(env: cw.Environment) -> None:
+        a, b = both(env, "0s")
+        a.join(b, within="0s").uid("same").select("k", "ts").collect("out")
+
+    records: list[Record] = [("a", ts, 0) for ts in range(1000)]
+    got = run(pipeline, {"left": records, "right": records})["out"]
+    assert [row.ts for row in got] == list(range(1000))
+    assert len(buckets) == 1000 // join.LEAST_WIDTH
 
 
 def test_old_records_are_dropped_and_time_goes_on_behind_a_join() -> None:

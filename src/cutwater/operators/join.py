@@ -28,6 +28,8 @@ BUCKET = "bucket"
 TABLE = "rows"
 LATE = {LEFT: "late", RIGHT: "late_right"}
 BUCKETS_A_STEP = 512
+LEAST_WIDTH: Milliseconds = 20
+"""Of a bucket: what is done for each bucket takes longer than a look at some rows that are too far away."""
 
 
 class EquiJoin(KeyedStateOperator):
@@ -252,7 +254,7 @@ class TimedJoin(EquiJoin):
 class IntervalJoin(TimedJoin):
     """``k.join(other, within="10s")``: pairs whose event times are at most ``within`` apart.
 
-    Rows are kept in buckets of that length, so that a record finds its partners in three of them.
+    Rows are kept in buckets of that length at least, so that a record finds its partners in three of them.
     """
 
     def __init__(
@@ -260,7 +262,7 @@ class IntervalJoin(TimedJoin):
     ) -> None:
         super().__init__(left, right, times)
         self._within = within
-        self._width = max(1, within)
+        self._width = max(LEAST_WIDTH, within)
 
     def describe(self) -> str:
         return f"join(within {self._within} ms)"

@@ -83,6 +83,7 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> StateBackend:
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(join, "BUCKETS_A_STEP", A_STEP)
+    monkeypatch.setattr(join, "LEAST_WIDTH", 1)
 
 
 @pytest.mark.parametrize("which", JOINS)
