@@ -147,6 +147,13 @@ def described(results: Mapping[str, Aggregation]) -> str:
     return ", ".join(sorted(f"{name}={kind_of(each)}" for name, each in results.items()))
 
 
+def refuse_aggregate_as_verb(name: str) -> None:
+    """As other libraries spell it: ``k.window(...).sum("amount")``."""
+    if name in list(AggregateKind):
+        column = "" if name == AggregateKind.COUNT else "'amount'"
+        raise ConfigError(f"{name} is written in agg, with the name of its result: .agg(result=cw.{name}({column})).")
+
+
 def in_columns(results: Mapping[str, Aggregation]) -> Mapping[str, AggregateSpec] | None:
     """The same if each is kept as accumulator columns, merged by kernels and combined before the exchange; else None."""
     if any(needs_values(each) for each in results.values()):

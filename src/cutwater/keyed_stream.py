@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import polars as pl
 import pyarrow as pa
 
-from cutwater.aggregates import AggregateKind, AggregateSpec, Aggregation, in_columns
+from cutwater.aggregates import AggregateKind, AggregateSpec, Aggregation, in_columns, refuse_aggregate_as_verb
 from cutwater.arguments import methods_take_no_others
 from cutwater.duration import Duration, whole_milliseconds
 from cutwater.errors import ConfigError
@@ -157,6 +157,7 @@ class KeyedStream:
 
     def __getattr__(self, name: str) -> NoReturn:
         """A keyed stream is no operator and no stream of records: what a stream can do stands before it or behind."""
+        refuse_aggregate_as_verb(name)
         if name.startswith("_") or not hasattr(Stream, name):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         raise ConfigError(f"{name} cannot stand behind key_by: write it before it, or behind agg, reduce or process.")

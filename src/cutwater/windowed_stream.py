@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
-from cutwater.aggregates import AggregateFunction, AggregateSpec, Aggregation, in_columns
+from cutwater.aggregates import AggregateFunction, AggregateSpec, Aggregation, in_columns, refuse_aggregate_as_verb
 from cutwater.arguments import methods_take_no_others
 from cutwater.errors import ConfigError
 from cutwater.flow.event_time import EventTime
@@ -61,7 +61,10 @@ class WindowedStream:
 
     def __getattr__(self, name: str) -> NoReturn:
         """Windows are no stream before something is computed of them."""
-        if name.startswith("_") or not hasattr(Stream, name):
+        from cutwater.keyed_stream import KeyedStream
+
+        refuse_aggregate_as_verb(name)
+        if name.startswith("_") or not (hasattr(Stream, name) or hasattr(KeyedStream, name)):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         raise ConfigError(f"{name} cannot stand behind window: write it behind agg, reduce, process or join.")
 

@@ -347,6 +347,9 @@ def failing(rows: list[Any], ctx: Any) -> Any:
     [
         (lambda w: w.reduce(3), "reduce: 3 is not a function"),
         (lambda w: w.collect("out"), "collect cannot stand behind window: write it behind agg"),
+        (lambda w: w.window(cw.tumbling("1s")), "window cannot stand behind window: write it behind agg"),
+        (lambda w: w.sum("v"), r"sum is written in agg, .*: \.agg\(result=cw\.sum\('amount'\)\)"),
+        (lambda w: w.count(), r"count is written in agg, .*: \.agg\(result=cw\.count\(\)\)"),
         (lambda w: w.process(3, "x long"), "process: 3 is not a cw.WindowProcess"),
         (lambda w: w.process(cw.WindowProcess, "x long"), "WindowProcess needs a method process"),
         (lambda w: w.process(failing, "window_start timestamp"), "'window_start' is a column of every window"),

@@ -276,6 +276,7 @@ def test_a_wrong_setting_is_refused_at_the_call(call: Callable[[], object], mess
         ),
         (lambda s: s.window(cw.tumbling("1s")), "window needs keys: write .key_by(...).window(...)."),
         (lambda s: s.agg(n=cw.count()), "agg needs keys"),
+        (lambda s: s.key_by("word").sum("n"), "sum is written in agg, with the name of its result"),
         (lambda s: s.key_by("n").named("x"), "named cannot stand behind key_by"),
         (lambda s: s.key_by("n").with_parallelism(3), "with_parallelism cannot stand behind key_by"),
         (lambda s: s.key_by("n").map(lambda r: r, "n long"), "map cannot stand behind key_by"),
