@@ -17,7 +17,8 @@ class KeyedStateStore(Protocol):
     """The keyed state of one operator in one subtask. Belongs to the loop; only frozen tables are read elsewhere.
 
     A table is created once per ``open`` of its operator, under a name that stays the same over restarts. ``restore`` may
-    come before or after the table is created; what it brings is there when the first record is processed.
+    come before or after the table is created; what it brings is there when the first record is processed. A store has all of
+    these methods, also those that it has nothing to do for: operators call them whatever the backend's ``incremental`` is.
     """
 
     def aggregates(self, name: str, keys: pa.Schema, columns: Sequence[Column]) -> AggregateTable:
@@ -41,7 +42,8 @@ class KeyedStateStore(Protocol):
         """Two columnar tables, ``name.left`` and ``name.right``. ``bucket`` is what its column is called in snapshots."""
 
     def freeze(self, checkpoint: CheckpointId | None = None) -> list[FrozenTable]:
-        """All tables as they are now. Copies no data: a few milliseconds at most, whatever the size.
+        """All tables as they are now, however many, each once; those without rows too. Copies no data: a few milliseconds at
+        most, whatever the size.
 
         With ``incremental``, tables may implement ``StoresItself`` and build on the checkpoint that was last confirmed.
         Without a ``checkpoint`` the freeze is none that a later one may build on.
@@ -49,19 +51,21 @@ class KeyedStateStore(Protocol):
 
     def confirm(self, checkpoint: CheckpointId) -> None:
         """The checkpoint completed: what was stored of the tables frozen for it may be referenced, and from the next freeze
-        on nothing older is."""
+        on nothing older is. If that was told before, of it or of a later one, or it was not frozen here, nothing changes."""
 
     def abort(self, checkpoint: CheckpointId) -> None:
-        """What was frozen for it, if anything was, is never referenced."""
+        """What was frozen for it, if anything was, is never referenced. May be told more than once, and when a later one has
+        completed. The tables stay as they are."""
 
     def resume(self, checkpoint: CheckpointId, state: StoredState) -> Collection[str]:
         """Called first, if what is restored is all that the confirmed ``checkpoint`` holds of this store and nothing else:
-        the next freeze may build on it. The names of the tables that the store took over from ``state`` by itself; the
-        others come through ``restore``."""
+        the next freeze may build on it. The names of the tables that the store took over from ``state`` by itself, whole: it is
+        taken at its word, and only the others come through ``restore``. Another backend may have written the files."""
 
     def adopt(self, state: StoredState) -> Collection[str]:
         """Called first, if ``resume`` is not: ``state`` holds the own key groups, and perhaps others. The names of the tables
-        that the store took over from its files by itself; the others come through ``restore``."""
+        that the store took over from its files by itself, as with ``resume``. Also called if the backend is not
+        ``incremental``."""
 
     def restore(self, name: str, batches: Iterable[pa.RecordBatch]) -> None:
         """Put back what a frozen table of that name once gave; rows of other key groups are left out."""

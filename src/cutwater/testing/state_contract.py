@@ -16,10 +16,19 @@ from cutwater.state.tables import Column, JoinSide, JoinTable, Merge, TooManyPai
 from cutwater.testing.bucket_contract import buckets_are_read_as_they_were_whatever_comes_and_is_frozen_meanwhile
 from cutwater.testing.contract_batches import batches_of, check_groups
 from cutwater.testing.contract_tables import KINDS, expect, keys_of_every_type, opened
+from cutwater.testing.handover_contract import (
+    stores_have_all_that_operators_call,
+    unknown_and_repeated_fates_change_nothing,
+    what_a_store_says_that_it_took_over_is_there,
+)
 from cutwater.testing.increment_contract import (
     a_checkpoint_with_no_new_input_stores_nothing,
     increments_add_up_whatever_completes_and_whenever_that_is_heard,
     increments_are_read_at_any_parallelism,
+)
+from cutwater.testing.many_tables_contract import (
+    every_table_of_a_store_is_frozen_each_time,
+    many_tables_are_restored_at_another_parallelism_and_back,
 )
 from cutwater.testing.row_contract import (
     owned_values_change_in_place_and_frozen_ones_do_not,
@@ -48,7 +57,8 @@ def check_state_backend(backend: StateBackend) -> None:
         try:
             check(backend)
         except Exception as error:
-            raise AssertionError(f"{check.__name__.replace('_', ' ')}: {error}") from error
+            what = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+            raise AssertionError(f"{check.__name__.replace('_', ' ')}: {what}") from error
 
 
 def the_setting_can_be_sent_to_workers(backend: StateBackend) -> None:
@@ -130,6 +140,7 @@ def _too_many_pairs_are_not_made(table: JoinTable, left: JoinSide, right: JoinSi
 
 STATE_CHECKS: tuple[Check, ...] = (
     the_setting_can_be_sent_to_workers,
+    stores_have_all_that_operators_call,
     stores_share_nothing,
     tables_hold_what_was_written,
     aggregates_know_keys_of_every_type,
@@ -145,6 +156,10 @@ STATE_CHECKS: tuple[Check, ...] = (
     what_does_not_fit_is_refused,
     joins_find_rows_in_the_order_of_arrival,
     buckets_are_read_as_they_were_whatever_comes_and_is_frozen_meanwhile,
+    every_table_of_a_store_is_frozen_each_time,
+    what_a_store_says_that_it_took_over_is_there,
+    many_tables_are_restored_at_another_parallelism_and_back,
+    unknown_and_repeated_fates_change_nothing,
     increments_add_up_whatever_completes_and_whenever_that_is_heard,
     increments_are_read_at_any_parallelism,
     a_checkpoint_with_no_new_input_stores_nothing,

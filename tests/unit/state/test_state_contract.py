@@ -1,7 +1,7 @@
 """The contract of state backends: ours keep it, and its checks find backends that do not."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,22 @@ from cutwater.state.memory_join import MemoryJoin
 from cutwater.state.memory_panes import MemoryPanes, PanesMark
 from cutwater.state.memory_rows import MemoryRowTable
 from cutwater.state.row_layers import RowForm
+from cutwater.state.stored import StoredState
 from cutwater.state.tracked_aggregates import TrackedAggregateTable
 from cutwater.state.tracked_panes import TrackedPanes
 from cutwater.state.tracked_rows import TrackedRowTable
 from cutwater.testing import STATE_CHECKS, check_state_backend
 from cutwater.testing.bucket_contract import buckets_are_read_as_they_were_whatever_comes_and_is_frozen_meanwhile
+from cutwater.testing.handover_contract import (
+    stores_have_all_that_operators_call,
+    unknown_and_repeated_fates_change_nothing,
+    what_a_store_says_that_it_took_over_is_there,
+)
 from cutwater.testing.increment_contract import increments_add_up_whatever_completes_and_whenever_that_is_heard
+from cutwater.testing.many_tables_contract import (
+    every_table_of_a_store_is_frozen_each_time,
+    many_tables_are_restored_at_another_parallelism_and_back,
+)
 from cutwater.testing.state_contract import Check
 
 
@@ -72,8 +82,8 @@ class Broken:
 
 
 class ReadsWhatIsThereLater(MemoryStore):
-    def freeze(self) -> list[FrozenTable]:
-        return [LateTable(self, frozen) for frozen in super().freeze()]
+    def freeze(self, checkpoint: CheckpointId | None = None) -> list[FrozenTable]:
+        return [LateTable(self, frozen) for frozen in super().freeze(checkpoint)]
 
 
 @dataclass
@@ -218,6 +228,85 @@ class AddsUpCoarsely(MemoryStore):
         return table
 
 
+class FreezesTwoTables(MemoryStore):
+    def freeze(self, checkpoint: CheckpointId | None = None) -> list[FrozenTable]:
+        return super().freeze(checkpoint)[:2]
+
+
+class ForgetsATableInTheSeventhFreeze(MemoryStore):
+    freezes = 0
+
+    def freeze(self, checkpoint: CheckpointId | None = None) -> list[FrozenTable]:
+        self.freezes += 1
+        return super().freeze(checkpoint)[: -1 if self.freezes == 7 else None]
+
+
+class RestoresTwoTables(MemoryStore):
+    def restore(self, name: str, batches: Any) -> None:
+        if name in self._early or len(self._early) < 2:
+            super().restore(name, batches)
+
+
+class AdoptsUnseen(MemoryStore):
+    def adopt(self, state: StoredState) -> Collection[str]:
+        return [table.state for table in state.stored]
+
+
+class ResumesUnseen(MemoryStore):
+    def resume(self, checkpoint: CheckpointId, state: StoredState) -> Collection[str]:
+        return [table.state for table in state.stored]
+
+
+class AdoptsWithoutAWord(MemoryStore):
+    def adopt(self, state: StoredState) -> Any:
+        return None
+
+
+class ResumesWhatIsNotThere(MemoryStore):
+    def resume(self, checkpoint: CheckpointId, state: StoredState) -> Collection[str]:
+        return ["another"]
+
+
+class HasNoAdopt(MemoryStore):
+    adopt = None  # type: ignore[assignment]
+
+
+class HasNoConfirmOrAbort(MemoryStore):
+    confirm = abort = None  # type: ignore[assignment]
+
+
+class HasNoResume(MemoryStore):
+    resume = None  # type: ignore[assignment]
+
+
+class KnowsWhatItFroze(MemoryStore):
+    def __init__(self, uid: str, key_groups: KeyGroupRange, max_parallelism: int) -> None:
+        super().__init__(uid, key_groups, max_parallelism)
+        self.frozen: list[CheckpointId | None] = []
+        self.confirmed: list[CheckpointId] = []
+
+    def freeze(self, checkpoint: CheckpointId | None = None) -> list[FrozenTable]:
+        self.frozen.append(checkpoint)
+        return super().freeze(checkpoint)
+
+
+class AbortsOnlyWhatItFroze(KnowsWhatItFroze):
+    def abort(self, checkpoint: CheckpointId) -> None:
+        self.frozen.remove(checkpoint)
+
+
+class ConfirmsOnlyWhatItFroze(KnowsWhatItFroze):
+    def confirm(self, checkpoint: CheckpointId) -> None:
+        self.frozen.index(checkpoint)
+
+
+class ConfirmsOnce(KnowsWhatItFroze):
+    def confirm(self, checkpoint: CheckpointId) -> None:
+        if checkpoint in self.confirmed:
+            raise ValueError(f"{checkpoint} is confirmed")
+        self.confirmed.append(checkpoint)
+
+
 ONE_STORE = MemoryStore("contract", KeyGroupRange(0, 127), 128)
 
 
@@ -240,6 +329,10 @@ def one_for_all(*_: Any) -> MemoryStore:
         (LosesWhatIsFarBehind, "wrong restored rows of"),
         (ForgetsARowInAThousand, "wrong rows of"),
         (AddsUpCoarsely, "wrong sums of"),
+        (FreezesTwoTables, "tables that freeze leaves out"),
+        (AdoptsUnseen, "adopt says that it took over aggregates"),
+        (HasNoAdopt, "methods that the store lacks"),
+        (AbortsOnlyWhatItFroze, "abort of a checkpoint that was never frozen"),
         (one_for_all, "declared twice"),
         (lambda *_: ONE_STORE, "sent to workers: .*pickle"),
     ],
@@ -250,12 +343,57 @@ def test_a_backend_that_breaks_the_contract_is_found(store: Any, says: str) -> N
     assert re.search(says, str(found.value))
 
 
+@pytest.mark.parametrize("incremental", [False, True], ids=["whole", "incremental"])
+@pytest.mark.parametrize(
+    ("check", "store", "says"),
+    [
+        (every_table_of_a_store_is_frozen_each_time, FreezesTwoTables, r"leaves out: \['buckets_0'"),
+        (
+            every_table_of_a_store_is_frozen_each_time,
+            ForgetsATableInTheSeventhFreeze,
+            r"leaves out: \['rows_by_slot_2'\]",
+        ),
+        (many_tables_are_restored_at_another_parallelism_and_back, RestoresTwoTables, "one of 18 tables"),
+        (what_a_store_says_that_it_took_over_is_there, AdoptsUnseen, "adopt says that it took over aggregates"),
+        (what_a_store_says_that_it_took_over_is_there, ResumesUnseen, "resume says that it took over aggregates"),
+        (what_a_store_says_that_it_took_over_is_there, AdoptsWithoutAWord, "adopt gives None instead of names"),
+        (what_a_store_says_that_it_took_over_is_there, ResumesWhatIsNotThere, r"resume gives \['another'\] instead"),
+        (stores_have_all_that_operators_call, HasNoAdopt, r"the store lacks: \['adopt'\]"),
+        (stores_have_all_that_operators_call, HasNoConfirmOrAbort, r"the store lacks: \['confirm', 'abort'\]"),
+        (stores_have_all_that_operators_call, HasNoResume, r"the store lacks: \['resume'\]"),
+        (
+            unknown_and_repeated_fates_change_nothing,
+            AbortsOnlyWhatItFroze,
+            "abort of .* never frozen raises ValueError",
+        ),
+        (unknown_and_repeated_fates_change_nothing, ConfirmsOnlyWhatItFroze, "confirm of .* never frozen raises"),
+        (
+            unknown_and_repeated_fates_change_nothing,
+            ConfirmsOnce,
+            "confirm of .* for the second time raises ValueError",
+        ),
+    ],
+)
+def test_a_store_that_operators_cannot_rely_on_is_found(
+    check: Check, store: Any, says: str, *, incremental: bool
+) -> None:
+    with pytest.raises(AssertionError, match=says):
+        check(Broken(store, incremental=incremental))
+
+
 class BuildsOnWhatFailed(Increments):
     """On the last freeze, whether it was confirmed or not."""
 
     def freeze(self, checkpoint: CheckpointId, tables: Any, frozen: Any) -> list[FrozenTable]:
         self._base = next(reversed(self._marks), None)
         return super().freeze(checkpoint, tables, frozen)
+
+
+class TakesTheLastFreezeForConfirmed(Increments):
+    """Whichever it is told of."""
+
+    def confirm(self, checkpoint: CheckpointId, tables: Any) -> None:
+        super().confirm(max(self._marks, default=checkpoint), tables)
 
 
 class ForgetsThatItWasResumed(Increments):
@@ -308,6 +446,13 @@ def with_table(kind: str, table: Any) -> Callable[..., MemoryStore]:
 def test_increments_that_do_not_add_up_are_found(store: Any) -> None:
     with pytest.raises((AssertionError, KeyError)):
         increments_add_up_whatever_completes_and_whenever_that_is_heard(Broken(store, incremental=True))
+
+
+def test_increments_on_what_a_repeated_confirm_was_not_about_are_found() -> None:
+    with pytest.raises(AssertionError, match="when confirm was told of others: aggregates"):
+        unknown_and_repeated_fates_change_nothing(
+            Broken(with_increments(TakesTheLastFreezeForConfirmed), incremental=True)
+        )
 
 
 def test_the_keys_of_a_row_may_stand_in_any_order_among_its_columns_but_must_stay_the_keys() -> None:
