@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+from cutwater.state.backend import KeyedStateStore
 from cutwater.state.local_folder import folder_of_this_user
 from cutwater.state.rocksdb import FOLDER
+from cutwater.state.rocksdb_store import RocksDBStore
+from tests.spark.workers import wait_until
 
 
 def rocksdb_folder(directory: Path) -> Path:
@@ -20,3 +23,14 @@ def damage(directory: Path) -> None:
         block = file.read(64)
         file.seek(middle)
         file.write(bytes(byte ^ 255 for byte in block))
+
+
+def wait_until_nothing_is_joined(store: KeyedStateStore) -> None:
+    """By RocksDB, of the files that it has now."""
+    assert isinstance(store, RocksDBStore)
+    work = ("num-running-flushes", "mem-table-flush-pending", "num-running-compactions", "compaction-pending")
+    families = [family._family for family in store._families.values()]
+    wait_until(
+        lambda: not any(family.property_int_value(f"rocksdb.{name}") for family in families for name in work),
+        "nothing to be joined",
+    )

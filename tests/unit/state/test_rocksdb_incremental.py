@@ -40,7 +40,7 @@ from cutwater.state.stored import Form, StoredFile, StoredTable
 from cutwater.state.tables import Column, JoinSide, Merge, Update
 from cutwater.testing.contract_tables import KINDS, Kind
 from tests.increments import ManyKeys
-from tests.local_state import rocksdb_folder
+from tests.local_state import rocksdb_folder, wait_until_nothing_is_joined
 
 ALL = KeyGroupRange(0, 127)
 KEYS = pa.schema([pa.field("k", pa.int64())])
@@ -478,6 +478,8 @@ def test_twenty_checkpoints_in_a_row_of_which_each_changed_1_percent_store_less_
     store = job.open()
     many = ManyKeys(store)
     many.write(np.arange(KEYS_OF_MANY))
+    # Files that are being joined meanwhile would be new to one of those that follow.
+    wait_until_nothing_is_joined(store)
     full = job.store(job.freeze(store))
     draw = np.random.default_rng(1)
     stored = []

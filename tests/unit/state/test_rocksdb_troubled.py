@@ -30,13 +30,11 @@ from cutwater.state.backend import KeyedStateStore
 from cutwater.state.rocksdb_database import Database, Tuning, read_family
 from cutwater.state.rocksdb_family import Family
 from cutwater.state.rocksdb_keys import prefix_of
-from cutwater.state.rocksdb_store import RocksDBStore
 from cutwater.state.stored import StoredTable
 from cutwater.state.tables import Column, Merge, Update
 from cutwater.testing import ADVANCE, CHECKPOINT, TRIGGER, run, script
-from tests.local_state import damage, rocksdb_folder
+from tests.local_state import damage, rocksdb_folder, wait_until_nothing_is_joined
 from tests.small_disk import fill, small_disk
-from tests.spark.workers import wait_until
 
 ALL = KeyGroupRange(0, 127)
 KEYS = pa.schema([pa.field("k", pa.int64())])
@@ -204,14 +202,6 @@ def some_rows() -> Iterator[pa.RecordBatch]:
     for start in range(0, 20_000, 1000):
         keys = range(start, start + 1000)
         yield pa.record_batch({"k": pa.array(keys, pa.int64()), "text": pa.array(map(text_of, keys))})
-
-
-def wait_until_nothing_is_joined(store: KeyedStateStore) -> None:
-    """Else what is damaged may have been read, and go."""
-    assert isinstance(store, RocksDBStore)
-    family = store._families["n"]._family
-    work = ("num-running-flushes", "mem-table-flush-pending", "num-running-compactions", "compaction-pending")
-    wait_until(lambda: not any(family.property_int_value(f"rocksdb.{name}") for name in work), "nothing to be joined")
 
 
 STORED_KEYS = [prefix_of(group, number) for group in range(128) for number in range(200)]
