@@ -174,14 +174,14 @@ class KeptWindows(GridWindows[ChangedValues]):
         rows = rows_of_keys([key for key, _ in pairs], self._key_schema)
         return list(compress(pairs, self._told_before.untold(rows, end, early=early)))
 
-    def _drop(self, slot: int) -> Iterator[None]:
+    def _drop(self, slot: int) -> Iterator[bool]:
         keys = self._keys_of.pop(slot)
         while step := keys[-KEYS_A_STEP:]:
             del keys[-KEYS_A_STEP:]
             for row in self._rows_at(step, repeat(slot)):
                 self._table.delete(row)
             self.store.tend()
-            yield
+            yield False
 
 
 def _a_step(pairs: Iterator[tuple[Any, Slots]]) -> Iterator[tuple[Any, Slots]]:

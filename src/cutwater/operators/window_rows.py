@@ -74,9 +74,9 @@ class WindowRows(GridWindows[KeySet]):
             self._table.add(pane, part)
             yield pane, self._keys_of(part)
 
-    def _drop(self, slot: int) -> Iterator[None]:
+    def _drop(self, slot: int) -> Iterator[bool]:
         self._table.drop(slot)
-        yield
+        yield False
 
     def _tell(
         self, end: Milliseconds, out: Collector, changed: KeySet | None, *, early: bool = False
