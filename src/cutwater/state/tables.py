@@ -191,6 +191,14 @@ class BucketTable(Protocol):
 
 
 @runtime_checkable
+class KnowsSizes(Protocol):
+    """A ``BucketTable`` that tells what it could give at once."""
+
+    def size_in_memory(self, buckets: Iterable[int]) -> Size | None:
+        """None: not all of their rows are in memory."""
+
+
+@runtime_checkable
 class ReadsInShares(Protocol):
     """A ``BucketTable`` whose rows may be more than memory holds: who needs all rows of a key at once need not have those of all
     keys."""

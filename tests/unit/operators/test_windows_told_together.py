@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -22,6 +23,11 @@ EVENT = "k string, f double, ts long, v long, text string"
 TOLD_BY: dict[str, Callable[[Any], cw.Stream]] = {
     "columns": lambda w: w.agg(
         n=cw.count(), least=cw.min("text"), first=cw.first("v"), last=cw.last("text"), mean=cw.mean("v")
+    ),
+    "expressions": lambda w: w.agg(n=cw.count(), texts=cw.collect_list("text"), most=pl.col("v").max()),
+    "process": lambda w: w.process(
+        lambda rows, ctx: [(str(ctx.key), ctx.window_start, row.v) for row in rows if row.v % 3],
+        "key string, start long, v long",
     ),
 }
 WINDOWS = {
@@ -123,7 +129,7 @@ def test_no_more_rows_are_told_together_than_a_step_may_have(how: str, monkeypat
     assert max(sizes) == 10
 
 
-@pytest.mark.parametrize("how", ["columns"])
+@pytest.mark.parametrize("how", ["columns", "expressions", "process"])
 def test_no_more_bytes_are_told_together_than_a_step_may_have(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(told_windows, "BYTES_TOGETHER", 25_000)
     operator, schema = window_of(how, cw.tumbling("1s"), cw.Memory())
