@@ -18,6 +18,7 @@ from cutwater.state.backend import StateBackend
 from cutwater.testing.clock import ManualClock
 from cutwater.windows import Windows
 from tests.unit.operators.collecting import Collected, after, opened
+from tests.unit.operators.test_window_steps import Rows
 
 EVENT = "k string, f double, ts long, v long, text string"
 TOLD_BY: dict[str, Callable[[Any], cw.Stream]] = {
@@ -29,6 +30,8 @@ TOLD_BY: dict[str, Callable[[Any], cw.Stream]] = {
         lambda rows, ctx: [(str(ctx.key), ctx.window_start, row.v) for row in rows if row.v % 3],
         "key string, start long, v long",
     ),
+    "reduce": lambda w: w.reduce(lambda a, b: b),
+    "own": lambda w: w.agg(n=Rows()),
 }
 WINDOWS = {
     "tumbling": cw.tumbling("10ms"),
