@@ -47,8 +47,9 @@ def of_windows(starts: Times, ends: Times, early: bool | None) -> list[Array]:
 def _refuse_what_no_calendar_has(starts: Times, ends: Times) -> None:
     """Whoever read such a result would fail, and could not say why."""
     if len(starts) and (starts.min() < FIRST_TIME or ends.max() > LAST_TIME):
+        first = int(np.argmax((starts < FIRST_TIME) | (ends > LAST_TIME)))
         raise DataError(
-            f"a window from {starts.min()} to {ends.max()} (milliseconds since the epoch) is not in the years 1 to 9999. Filter "
+            f"a window from {starts[first]} to {ends[first]} (milliseconds since the epoch) is not in the years 1 to 9999. Filter "
             f"out the records that far away before with_timestamps, or use shorter windows."
         )
 

@@ -21,6 +21,7 @@ from tests.unit.operators.collecting import Collected, after, opened
 from tests.unit.operators.test_window_steps import Rows
 
 EVENT = "k string, f double, ts long, v long, text string"
+NEARLY_10000 = 253_402_300_799_000
 TOLD_BY: dict[str, Callable[[Any], cw.Stream]] = {
     "columns": lambda w: w.agg(
         n=cw.count(), least=cw.min("text"), first=cw.first("v"), last=cw.last("text"), mean=cw.mean("v")
@@ -52,10 +53,11 @@ def window_of(
     lateness: str = "0s",
     early: str | None = None,
     steps: Steps | None = None,
+    keys: tuple[str, ...] = ("k", "f"),
 ) -> tuple[Operator, pa.Schema]:
     env = cw.Environment(checkpointing=None)
     stream = env.read(cw.from_rows([], EVENT), uid="in").with_timestamps("ts")
-    windowed = stream.key_by("k", "f").window(windows, allowed_lateness=lateness, early=early)
+    windowed = stream.key_by(*keys).window(windows, allowed_lateness=lateness, early=early)
     return opened(TOLD_BY[how](windowed), backend, steps=steps), stream.schema
 
 
@@ -118,6 +120,25 @@ def test_windows_that_are_told_together_have_the_same_results_in_the_same_order(
     assert batches < batches_by_one
     if backend != "small cache" and early is None and lateness == "0s":
         assert 2 * batches < batches_by_one
+
+
+@pytest.mark.parametrize("how", TOLD_BY)
+@pytest.mark.parametrize("key", ["k", "f", "v"])
+def test_windows_of_one_key_column_are_told_together_too(how: str, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for most in (256, 1):
+        monkeypatch.setattr(told_windows, "WINDOWS_TOGETHER", most)
+        found.append(told(*window_of(how, WINDOWS["sliding"], cw.Memory(), keys=(key,)))[:2])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("how", TOLD_BY)
+def test_the_one_that_no_calendar_has_is_named(how: str) -> None:
+    operator, schema = window_of(how, cw.tumbling("1000ms"), cw.Memory())
+    times = [0, 1000, 2000, NEARLY_10000]
+    give(operator, schema, [("k", 0.0, time, 1, "x") for time in times], out := Collected())
+    with pytest.raises(cw.DataError, match=f"a window from {NEARLY_10000} to {NEARLY_10000 + 1000} "):
+        after(operator.on_watermark(NEARLY_10000 + 1000, out))
 
 
 @pytest.mark.parametrize("how", TOLD_BY)
