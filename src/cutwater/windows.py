@@ -5,14 +5,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from math import gcd
-
-import numpy as np
+from typing import TypeVar
 
 from cutwater.arguments import takes_no_others
 from cutwater.duration import Duration, spelled, whole_milliseconds
 from cutwater.errors import ConfigError
 from cutwater.flow.event_time import Times
 from cutwater.flow.watermarks import Milliseconds
+
+T = TypeVar("T", Milliseconds, Times)
 
 MOST_PANES = 10_000
 """In a window, and so the most windows of a record: each record costs as much as it has windows, and a window as its panes."""
@@ -44,18 +45,18 @@ class Windows:
 
     def ends_of_pane(self, pane: Milliseconds) -> Iterator[Milliseconds]:
         """The ends of all windows that the pane is part of, ascending."""
-        first = int(_floored(np.array([pane + self.pane - self.size - 1]), self.slide, self.offset)[0]) + self.slide
+        first = _floored(pane + self.pane - self.size - 1, self.slide, self.offset) + self.slide
         return (start + self.size for start in range(first, pane + 1, self.slide))
 
-    def last_ends(self, panes: Times) -> Times:
-        """The end of the last window that each pane is part of."""
+    def last_ends(self, panes: T) -> T:
+        """The end of the last window that each pane, or the one, is part of."""
         return _floored(panes, self.slide, self.offset) + self.size
 
     def panes_of_window(self, end: Milliseconds) -> Iterator[Milliseconds]:
         return iter(range(end - self.size, end, self.pane))
 
 
-def _floored(times: Times, step: Milliseconds, offset: Milliseconds) -> Times:
+def _floored(times: T, step: Milliseconds, offset: Milliseconds) -> T:
     return (times - offset) // step * step + offset
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import reduce
 from itertools import compress, islice, repeat
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -14,16 +14,19 @@ from cutwater.operators.early_results import ChangedValues
 from cutwater.operators.grid_windows import GridWindows
 from cutwater.operators.keyed_state import bare_keys_of, rows_of_keys
 from cutwater.operators.operator import Collector, OperatorContext
+from cutwater.operators.told_windows import DROPPED_TOGETHER
 from cutwater.operators.window_content import KeyWindow, Told, WindowContent, tell
 from cutwater.operators.window_results import WINDOW_START, windowed
 from cutwater.state.key_index import KeyIndex
 from cutwater.state.parted_dict import Layer, PartedDict, taken_out
-from cutwater.state.tables import RestoresColumns, RestoresKeys, RowTable
+from cutwater.state.tables import RestoresColumns, RestoresKeys, RowTable, Size
 from cutwater.state.uncollected import uncollected
 from cutwater.windows import Windows
 
 TABLE = "windows"
 KEYS_A_STEP = 1024
+FEW_KEYS = KEYS_A_STEP // DROPPED_TOGETHER
+"""Slots of no more keys are forgotten with others."""
 ROWS_A_STEP = 4096
 """A step has so many keys, or so many of their contents and those of one key more, whatever is less."""
 RESTORED_ROWS = 8192
@@ -137,19 +140,8 @@ class KeptWindows(GridWindows[ChangedValues]):
         pairs = zip(changed, repeat(slots)) if changed is not None else (yield from self._keys_of_all(slots))
         mark = early if self._every is not None else None
         while step := list(_a_step(pairs)):
-            untold = self._untold(step, end, early=early)
-            rows = self._rows_at(
-                [key for key, some in untold for _ in some], [slot for _, some in untold for slot in some]
-            )
-            self.store.expect(rows)
-            contents = map(self._table.get, rows)
-            start = end - self._ends.windows.size
-            told = []
-            for key, some in untold:
-                # Of a key that changed nobody knows in which of the slots it is.
-                parts = [content for content in islice(contents, len(some)) if content is not None]
-                told.append(Told(key, KeyWindow(start, end, reduce(self.content.merged, parts))))
-            tell(self.content, told, self._schema, out, mark)
+            asked = [(key, some, end) for key, some in self._untold(step, end, early=early)]
+            tell(self.content, self._told(asked), self._schema, out, mark)
             yield False
 
     def _keys_of_all(self, slots: Slots) -> Generator[bool, None, Iterator[tuple[Any, Slots]]]:
@@ -168,20 +160,52 @@ class KeptWindows(GridWindows[ChangedValues]):
                 yield True
         return taken_out(together, len(together))
 
+    def _size_of(self, slots: Iterable[int]) -> Size:
+        """What the contents are is for whoever keeps them to know; a step has so many in any case."""
+        return Size(sum(len(self._keys_of.get(slot, ())) for slot in slots), 0)
+
+    def _tell_together(self, ends: Sequence[Milliseconds], out: Collector) -> None:
+        asked = [(key, some, end) for end in ends for key, some in self._few_keys_of(end)]
+        tell(self.content, self._told(asked), self._schema, out, False if self._every is not None else None)
+
+    def _few_keys_of(self, end: Milliseconds) -> Iterable[tuple[Any, Slots]]:
+        slots = [slot for slot in self._slots_of_window(end) if slot in self._keys_of]
+        gathering = self._keys_of_all(slots)
+        while True:
+            try:
+                next(gathering)
+            except StopIteration as gathered:
+                return cast(Iterable[tuple[Any, Slots]], gathered.value)
+
+    def _told(self, asked: Sequence[tuple[Any, Slots, Milliseconds]]) -> list[Told]:
+        """Keys, the slots in which they may be, and where the window ends that is told of them."""
+        rows = self._rows_at(
+            [key for key, some, _ in asked for _ in some], [slot for _, some, _ in asked for slot in some]
+        )
+        self.store.expect(rows)
+        contents = map(self._table.get, rows)
+        size = self._ends.windows.size
+        told = []
+        for key, some, end in asked:
+            # Of a key that changed nobody knows in which of the slots it is.
+            parts = [content for content in islice(contents, len(some)) if content is not None]
+            told.append(Told(key, KeyWindow(end - size, end, reduce(self.content.merged, parts))))
+        return told
+
     def _untold(self, pairs: list[tuple[Any, Slots]], end: Milliseconds, *, early: bool) -> list[tuple[Any, Slots]]:
         if not self._told_before.any_of(end, early=early):
             return pairs
         rows = rows_of_keys([key for key, _ in pairs], self._key_schema)
         return list(compress(pairs, self._told_before.untold(rows, end, early=early)))
 
-    def _drop(self, slot: int) -> Iterator[None]:
+    def _drop(self, slot: int) -> Iterator[bool]:
         keys = self._keys_of.pop(slot)
         while step := keys[-KEYS_A_STEP:]:
             del keys[-KEYS_A_STEP:]
             for row in self._rows_at(step, repeat(slot)):
                 self._table.delete(row)
             self.store.tend()
-            yield
+            yield len(step) <= FEW_KEYS
 
 
 def _a_step(pairs: Iterator[tuple[Any, Slots]]) -> Iterator[tuple[Any, Slots]]:

@@ -33,3 +33,28 @@ class Steps:
                 yield next(left)
             except StopIteration:
                 return
+
+    def together(self, most: int) -> "Together":
+        return Together(self._monotonic, self._seconds, most)
+
+
+class Together:
+    """How many small items are done in one step, where each by itself is not worth one: twice as many behind each step that was
+    short, so that nobody waits for long where a function of the user, behind them in the chain too, is slow."""
+
+    def __init__(self, monotonic: Callable[[], float], seconds: float, most: int) -> None:
+        self._monotonic = monotonic
+        self._seconds = seconds
+        self._most = most
+        self._began = 0.0
+        self.number = 1
+
+    def begin(self) -> None:
+        """A step."""
+        self._began = self._monotonic()
+
+    def end(self, items: int) -> None:
+        """So many were done in it."""
+        took = self._monotonic() - self._began
+        fitting = self._most if took <= 0 or self._seconds == inf else int(items * self._seconds / took)
+        self.number = max(1, min(fitting, 2 * self.number, self._most))

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Generic
 
 from cutwater.flow.watermarks import MAX_WATERMARK, Milliseconds
@@ -12,6 +13,12 @@ from cutwater.operators.stored_watermark import restored_due, restored_watermark
 from cutwater.operators.told_before import ToldBefore
 from cutwater.operators.window_ends import AT_ONCE, WindowEnds
 from cutwater.operators.window_results import refuse_what_no_calendar_has
+from cutwater.state.tables import Size
+
+WINDOWS_TOGETHER, ROWS_TOGETHER, BYTES_TOGETHER = 256, 1024, 1 << 20
+"""Of windows that are told in one step, each of few rows: no more than that."""
+DROPPED_TOGETHER = 64
+"""So many small slots are forgotten in one step."""
 
 
 class ToldWindows(KeyedStateOperator, Generic[C]):
@@ -48,6 +55,7 @@ class ToldWindows(KeyedStateOperator, Generic[C]):
             self._ends.expect(slot, self._ends_of_slot(slot))
         self._early: EarlyResults[C] = EarlyResults(self._every, self._nothing_changed)
         self._early.note_all(self._ends.open_ones(), ctx.now())
+        self._together = ctx.steps.together(WINDOWS_TOGETHER)
         self._again: dict[Milliseconds, C] = {}
         """Windows that late rows changed, and the keys of those. Not in snapshots: it is told before the next one."""
 
@@ -63,9 +71,21 @@ class ToldWindows(KeyedStateOperator, Generic[C]):
         """The window that ends there, in steps; only the keys that ``changed``, if that is given. Behind each step, whether
         none of them was told yet."""
 
+    def _size_of(self, slots: Iterable[int]) -> Size | None:
+        """What they hold, if it is known without a look at it, and may be told with others."""
+        return None
+
+    def _slots_of_window(self, end: Milliseconds) -> Iterable[int]:
+        """In which its rows are."""
+        return self._ends.windows.panes_of_window(end)
+
+    def _tell_together(self, ends: Sequence[Milliseconds], out: Collector) -> None:
+        """Several windows at once, whole and in their order, which ``_size_of`` their slots allows for."""
+        raise NotImplementedError(f"{type(self).__name__} tells each window by itself")
+
     @abstractmethod
-    def _drop(self, slot: int) -> Iterator[None]:
-        """Forget its rows, in steps."""
+    def _drop(self, slot: int) -> Iterator[bool]:
+        """Forget its rows, in steps. Behind each, whether it was so short that others may join it."""
 
     def _note_changed(self, slot: int, keys: Any) -> None:
         """Rows of ``keys`` were put into the slot."""
@@ -123,26 +143,66 @@ class ToldWindows(KeyedStateOperator, Generic[C]):
 
     def _tell_until(self, time: Milliseconds, out: Collector) -> Iterator[None]:
         self._ends.due_until = time
-        for end in self._ends.due(time):
-            yield from self._tell_whole(end, out, None)
-            yield from self._reach(end - 1)
+        while ends := self._due_together(time):
+            if len(ends) == 1:
+                yield from self._tell_whole(ends[0], out, None)
+            else:
+                self._together.begin()
+                self._tell_together(ends, out)
+                self._together.end(len(ends))
+                self.may_be_cut = False
+            yield from self._reach(ends[-1] - 1)
             self.may_be_cut = True
             yield
         yield from self._reach(time)
         self._ends.due_until = None
 
+    def _due_together(self, time: Milliseconds) -> list[Milliseconds]:
+        """The ends of the next windows that are told in one step: of one, or of several that have few rows."""
+        due = self._ends.due(time)
+        ends = list(islice(due, 1))
+        if not ends or self._together.number == 1 or (size := self._small(ends[0])) is None:
+            return ends
+        rows, bytes_ = size
+        while (
+            len(ends) < self._together.number
+            and (following := self._ends.first()) is not None
+            and following - 1 <= time
+            and (size := self._small(following)) is not None
+        ):
+            rows, bytes_ = rows + size.rows, bytes_ + size.bytes
+            if rows > ROWS_TOGETHER or bytes_ > BYTES_TOGETHER:
+                break
+            ends += islice(due, 1)
+        return ends
+
+    def _small(self, end: Milliseconds) -> Size | None:
+        """None: that window is told by itself."""
+        if self._told_before.any_of(end, early=False):
+            return None
+        size = self._size_of(self._slots_of_window(end))
+        return None if size is None or size.rows > ROWS_TOGETHER or size.bytes > BYTES_TOGETHER else size
+
     def _tell_whole(
         self, end: Milliseconds, out: Collector, changed: C | None, *, early: bool = False
     ) -> Iterator[None]:
         """Half of a window: a snapshot could not say which of its keys were told. As long as none is, it need not."""
+        self._together.begin()
         for none_told in self._tell(end, out, changed, early=early):
+            self._together.end(1)
             self.may_be_cut = none_told
             yield
+            self._together.begin()
         self.may_be_cut = False
 
     def _reach(self, time: Milliseconds) -> Iterator[None]:
+        short_ones = 0
         for slot in self._ends.reach(time):
-            yield from self._drop(slot)
+            for was_short in self._drop(slot):
+                short_ones = short_ones + 1 if was_short else DROPPED_TOGETHER
+                if short_ones >= DROPPED_TOGETHER:
+                    short_ones = 0
+                    yield
 
     def _inline(self) -> Json:
         reached = self._ends.reached

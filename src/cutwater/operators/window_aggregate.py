@@ -18,10 +18,10 @@ from cutwater.operators.operator import Collector, OperatorContext
 from cutwater.operators.told_windows import ToldWindows
 from cutwater.operators.window_ends import WindowEnds
 from cutwater.operators.window_panes import PANE, is_over, with_pane
-from cutwater.operators.window_results import LATE, WINDOW_START, of_window, windowed
+from cutwater.operators.window_results import LATE, WINDOW_START, of_windows, windowed
 from cutwater.state.encoded_keys import plain_schema
 from cutwater.state.key_set import KeySet
-from cutwater.state.tables import PaneTable, ReadsKeys
+from cutwater.state.tables import PaneTable, ReadsKeys, ReadsSmallPanes, Size
 from cutwater.windows import Windows
 
 TABLE = "windows"
@@ -60,6 +60,7 @@ class WindowAggregate(ToldWindows[KeySet]):
         self._open_store(ctx)
         columns = [(each.column, merge_of_partials(each.merge)) for each in self._plan.accumulators]
         self._table: PaneTable = self.store.panes(TABLE, self._key_schema, WINDOW_START, columns)
+        self._small_panes: ReadsSmallPanes | None = self._table if isinstance(self._table, ReadsSmallPanes) else None
         self._open_windows(ctx, self._table.panes())
 
     def _nothing_changed(self) -> KeySet:
@@ -72,9 +73,19 @@ class WindowAggregate(ToldWindows[KeySet]):
     def _keys_of(self, partial: pa.RecordBatch) -> pa.RecordBatch:
         return partial.select(list(range(len(self._keys))))
 
-    def _drop(self, slot: int) -> Iterator[None]:
+    def _size_of(self, slots: Iterable[int]) -> Size | None:
+        return None if self._small_panes is None else self._small_panes.size_in_memory(slots)
+
+    def _tell_together(self, ends: Sequence[Milliseconds], out: Collector) -> None:
+        assert self._small_panes is not None
+        partial, which = self._small_panes.read_each([self._slots_of_window(end) for end in ends])
+        if partial.num_rows:
+            out.emit(self._told(partial, np.array(ends, np.int64)[which], early=False))
+
+    def _drop(self, slot: int) -> Iterator[bool]:
+        was_small = self._size_of([slot]) is not None
         self._table.drop(slot)
-        yield
+        yield was_small
 
     def _tell(
         self, end: Milliseconds, out: Collector, changed: KeySet | None, *, early: bool = False
@@ -84,7 +95,7 @@ class WindowAggregate(ToldWindows[KeySet]):
             if self._told_before.any_of(end, early=early):
                 wanted = wanted.filter(pa.array(self._told_before.untold(wanted, end, early=early)))
             if wanted.num_rows:
-                out.emit(self._told(wanted, end, early=early))
+                out.emit(self._told(wanted, np.full(wanted.num_rows, end, np.int64), early=early))
             yield False
 
     def _rows_of(self, panes: Iterable[int], changed: KeySet | None) -> Iterator[pa.RecordBatch]:
@@ -93,13 +104,13 @@ class WindowAggregate(ToldWindows[KeySet]):
             return self._table.read_keys(panes, changed.all())
         return self._table.read(panes)
 
-    def _told(self, partial: pa.RecordBatch, end: Milliseconds, *, early: bool) -> pa.RecordBatch:
-        """The rows of one window as the user sees them."""
+    def _told(self, partial: pa.RecordBatch, ends: Times, *, early: bool) -> pa.RecordBatch:
+        """The rows of windows that end there as the user sees them."""
         width = len(self._keys)
         keys = [shown_keys(column).cast(field.type) for column, field in zip(partial.columns, self._key_schema)]  # noqa: B905 (the first ones)
         results = self._plan.results_of(partial.columns[width:])
         mark = early if self._every is not None else None
-        window = of_window(end - self._windows.size, end, partial.num_rows, mark)
+        window = of_windows(ends - self._windows.size, ends, mark)
         return pa.RecordBatch.from_arrays([*keys, *window, *results], schema=self._schema)
 
 

@@ -6,8 +6,6 @@ That a window was told follows from how far time had come, which is in the snaps
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 
-import numpy as np
-
 from cutwater.flow.watermarks import MIN_WATERMARK, Milliseconds
 from cutwater.windows import Windows
 
@@ -37,7 +35,7 @@ class WindowEnds:
         ends. The ends of those that were told already and are not done with."""
         if slot not in self._held:
             self._held.add(slot)
-            last_end = int(self.windows.last_ends(np.array([slot]))[0])
+            last_end = self.windows.last_ends(slot)
             heappush(self._needed, (last_end - 1 + self.lateness, slot))
         told = []
         for end in ends:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from cutwater.aggregates import AggregateKind, AggregateSpec, Aggregation, described, needs_values
 from cutwater.flow.arrow import Array
 from cutwater.flow.columns import shown_keys
-from cutwater.flow.event_time import EventTime
+from cutwater.flow.event_time import EventTime, Times
 from cutwater.flow.watermarks import Milliseconds
 from cutwater.operators.accumulators import plan_aggregates
 from cutwater.operators.frame_aggregates import FrameAggregates
@@ -67,14 +67,14 @@ class WindowExpressions(WindowRows):
         self._uid = ctx.uid
         super().open(ctx)
 
-    def _results_of(self, part: KeyedRows, end: Milliseconds, out: Collector) -> pa.RecordBatch:
+    def _results_of(self, part: KeyedRows, ends: Times, out: Collector) -> tuple[pa.RecordBatch, Times]:
         groups = part.groups
         found = dict(zip(self._frames.results.names, self._frames.compute(part.rows, groups, self.where), strict=True))
         if self._plan.accumulators:
             results = self._plan.results_of(self._accumulated(part.rows, groups))
             found |= zip((result.name for result in self._plan.results), results, strict=True)
         keys = map(shown_keys, part.first.select(list(self._keys)).columns)
-        return pa.RecordBatch.from_arrays([*keys, *(found[name] for name in self._results)], schema=self._plain)
+        return pa.RecordBatch.from_arrays([*keys, *(found[name] for name in self._results)], schema=self._plain), ends
 
     def _accumulated(self, rows: pa.RecordBatch, groups: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> list[Array]:
         table = MemoryAggregateTable(self._uid, "groups", _GROUP, self._plan.columns, 1)

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from cutwater.flow.event_time import EventTime
+from cutwater.flow.event_time import EventTime, Times
 from cutwater.flow.watermarks import Milliseconds
 from cutwater.functions import WindowProcess
 from cutwater.operators.keyed_state import keys_of
@@ -62,15 +63,20 @@ class WindowProcessOperator(WindowRows):
         self._function.know(watermark)
         yield from super().on_watermark(watermark, out)
 
-    def _results_of(self, part: KeyedRows, end: Milliseconds, out: Collector) -> pa.RecordBatch:
+    def _results_of(self, part: KeyedRows, ends: Times, out: Collector) -> tuple[pa.RecordBatch, Times]:
         ctx = self._function.context
-        ctx.window_start, ctx.window_end = end - self._ends.windows.size, end
+        size = self._ends.windows.size
         rows = rows_of(part.rows)
         results: list[Any] = []
-        for ctx.key, (start, stop) in zip(keys_of(part.first, self._keys), pairwise(part.edges.tolist()), strict=True):
+        counts: list[int] = []
+        keys = keys_of(part.first, self._keys)
+        for ctx.key, end, (start, stop) in zip(keys, ends.tolist(), pairwise(part.edges.tolist()), strict=True):
+            ctx.window_start, ctx.window_end = end - size, end
+            before = len(results)
             results.extend(processed(self.fn, rows[start:stop], ctx, self._function.schema, self.where))
+            counts.append(len(results) - before)
         self._function.emit_sides(out)
-        return batch_of(results, self._function.schema, self.where)
+        return batch_of(results, self._function.schema, self.where), np.repeat(ends, counts)
 
     def _inline(self) -> Json:
         return self._function.inline_with(super()._inline())

@@ -37,8 +37,10 @@ def of_window(start: Milliseconds, end: Milliseconds, rows: int, early: bool | N
 
 
 def of_windows(starts: Times, ends: Times, early: bool | None) -> list[Array]:
-    if len(starts):
-        refuse_what_no_calendar_has(int(starts.min()), int(ends.max()))
+    outside = (starts < FIRST_TIME) | (ends > LAST_TIME)
+    if outside.any():
+        first = int(outside.argmax())
+        refuse_what_no_calendar_has(int(starts[first]), int(ends[first]))
     columns: list[Array] = [pa.array(times * 1000).cast(TIMESTAMP) for times in (starts, ends)]
     if early is not None:
         columns.append(pa.array(np.full(len(starts), early)))

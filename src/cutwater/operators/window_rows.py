@@ -1,7 +1,7 @@
 """Windows that keep their rows, in columns: for functions of the user and for expressions over whole windows."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,11 @@ from cutwater.flow.partitioning import by_number, side_by_side
 from cutwater.flow.watermarks import Milliseconds
 from cutwater.operators.grid_windows import GridWindows
 from cutwater.operators.operator import Collector
-from cutwater.operators.window_results import WINDOW_START, of_window, with_window
+from cutwater.operators.window_results import WINDOW_END, WINDOW_START, of_windows, with_window
 from cutwater.state.frozen import refuse_reserved
 from cutwater.state.key_index import KeyIndex
 from cutwater.state.key_set import KeySet
-from cutwater.state.tables import BucketTable, ReadsInShares
+from cutwater.state.tables import BucketTable, KnowsSizes, ReadsInShares, Size
 
 TABLE = "windows"
 ROWS_A_STEP = 4096
@@ -62,6 +62,8 @@ class WindowRows(GridWindows[KeySet]):
         while pane in self._rows.names:  # as results of another window have it
             pane += "_"
         self._table: BucketTable = self.store.buckets(TABLE, self._rows, self._keys, pane)
+        self._sizes: KnowsSizes | None = self._table if isinstance(self._table, KnowsSizes) else None
+        self._shares: ReadsInShares | None = self._table if isinstance(self._table, ReadsInShares) else None
 
     def _nothing_changed(self) -> KeySet:
         return KeySet(self._key_schema)
@@ -74,29 +76,46 @@ class WindowRows(GridWindows[KeySet]):
             self._table.add(pane, part)
             yield pane, self._keys_of(part)
 
-    def _drop(self, slot: int) -> Iterator[None]:
+    def _size_of(self, slots: Iterable[int]) -> Size | None:
+        return self._sizes.size_in_memory(slots) if self._sizes is not None else None
+
+    def _tell_together(self, ends: Sequence[Milliseconds], out: Collector) -> None:
+        read = [[*self._table.read(self._slots_of_window(end))] for end in ends]
+        if not any(read):
+            return
+        rows = joined([batch for batches in read for batch in batches])
+        of_rows = np.repeat(np.array(ends, np.int64), [sum(batch.num_rows for batch in batches) for batches in read])
+        index = KeyIndex(self._key_schema.append(pa.field(WINDOW_END, pa.int64())))
+        numbers = index.locate([*self._keys_of(rows).columns, pa.array(of_rows)], rows.num_rows).rows
+        order, edges = side_by_side(numbers, len(index))
+        self._emit(KeyedRows(rows.take(order), edges), of_rows[order[edges[:-1]]], out, early=False)
+
+    def _emit(self, part: KeyedRows, ends: Times, out: Collector, *, early: bool) -> None:
+        """Of each key, its results in a window that ends there."""
+        results, ends = self._results_of(part, ends, out)
+        if results.num_rows:
+            window = of_windows(ends - self._ends.windows.size, ends, early if self._every is not None else None)
+            out.emit(with_window(results, self.where_ends_stand, window, self._schema))
+
+    def _drop(self, slot: int) -> Iterator[bool]:
+        size = self._size_of([slot])
         self._table.drop(slot)
-        yield
+        yield size is not None and size.rows <= ROWS_A_STEP
 
     def _tell(
         self, end: Milliseconds, out: Collector, changed: KeySet | None, *, early: bool = False
     ) -> Iterator[bool]:
-        mark = early if self._every is not None else None
         none_told = True
         for part in self._by_key(end, changed, early=early):
             if part is not None:
                 none_told = False
-                results = self._results_of(part, end, out)
-                if results.num_rows:
-                    window = of_window(end - self._ends.windows.size, end, results.num_rows, mark)
-                    out.emit(with_window(results, self.where_ends_stand, window, self._schema))
+                self._emit(part, np.full(len(part.edges) - 1, end, np.int64), out, early=early)
             yield none_told
 
     def _by_key(self, end: Milliseconds, changed: KeySet | None, *, early: bool) -> Iterator[KeyedRows | None]:
         """All rows of the window, in parts of whole keys. None between two steps towards a part."""
         panes = self._ends.windows.panes_of_window(end)
-        table = self._table
-        for share in table.shares(panes) if isinstance(table, ReadsInShares) else [table.read(panes)]:
+        for share in [self._table.read(panes)] if self._shares is None else self._shares.shares(panes):
             wanted = (self._wanted(batch, end, changed, early=early) for batch in _in_steps(share))
             yield from self._of_share(wanted)
 
@@ -135,7 +154,8 @@ class WindowRows(GridWindows[KeySet]):
         """Before which column of the results the window's columns are put."""
 
     @abstractmethod
-    def _results_of(self, part: KeyedRows, end: Milliseconds, out: Collector) -> pa.RecordBatch: ...
+    def _results_of(self, part: KeyedRows, ends: Times, out: Collector) -> tuple[pa.RecordBatch, Times]:
+        """``ends``: where the window of each key ends; and then that of each result."""
 
 
 def _in_steps(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

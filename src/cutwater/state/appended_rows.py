@@ -45,6 +45,11 @@ class AppendedRows:
         largest = self.chunks[0]
         return largest.nbytes / largest.num_rows
 
+    @property
+    def buffer_bytes(self) -> int:
+        """Soon known, and about what the rows have."""
+        return sum(chunk.get_total_buffer_size() for chunk in self.chunks)
+
     def held(self) -> HeldRows:
         """On any thread; right if nothing is appended meanwhile."""
         return HeldRows(self.serial, tuple(self.chunks))

@@ -9,10 +9,11 @@ from cutwater.state.appended_rows import AppendedRows, HeldRows
 from cutwater.state.bucket_changes import BucketChanges
 from cutwater.state.bucket_history import BucketHistory, Moment
 from cutwater.state.frozen import KEY_GROUP_COLUMN
+from cutwater.state.tables import Size
 
 
 class MemoryBuckets(BucketChanges):
-    """Implements ``BucketTable`` and ``TrackedTable``."""
+    """Implements ``BucketTable``, ``KnowsSizes`` and ``TrackedTable``."""
 
     holds_whole_rows = True
 
@@ -36,6 +37,10 @@ class MemoryBuckets(BucketChanges):
 
     def read(self, buckets: Iterable[int]) -> Iterator[pa.RecordBatch]:
         return iter([chunk for bucket in buckets if bucket in self._of for chunk in self._of[bucket].chunks])
+
+    def size_in_memory(self, buckets: Iterable[int]) -> Size:
+        present = [kept for bucket in buckets if (kept := self._of.get(bucket)) is not None]
+        return Size(sum(map(len, present)), sum(kept.buffer_bytes for kept in present))
 
     def drop(self, bucket: int) -> None:
         self._history.note(bucket, self._of.get(bucket))

@@ -12,9 +12,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from cutwater.flow.batches import detached, gathered, pieces
+from cutwater.flow.arrow import Array
+from cutwater.flow.batches import detached, gathered, joined, pieces
 from cutwater.flow.hashing import hash_arrays, key_groups
 from cutwater.flow.partitioning import by_number
+from cutwater.state.appended_rows import no_rows
 from cutwater.state.bucket_history import BucketHistory, BucketsMark, Moment
 from cutwater.state.encoded_keys import plain_schema
 from cutwater.state.frozen import KEY_GROUP_COLUMN
@@ -22,7 +24,7 @@ from cutwater.state.key_set import KeySet
 from cutwater.state.late_freezes import LateFreezes, LateMoment
 from cutwater.state.memory_aggregates import FrozenAggregates, MemoryAggregateTable
 from cutwater.state.restored_pane import RestoredPane
-from cutwater.state.tables import Column, Merge, Update
+from cutwater.state.tables import Column, Merge, Positions, Size, Update
 
 PROMOTED_ROWS = 4096
 """A pane of fewer rows is kept as the rows that came: there may be very many small ones, and an index has its price."""
@@ -37,7 +39,7 @@ _serials = itertools.count()
 
 
 class MemoryPanes:
-    """Implements ``PaneTable`` and ``ReadsKeys``."""
+    """Implements ``PaneTable``, ``ReadsKeys`` and ``ReadsSmallPanes``."""
 
     holds_whole_rows = False
 
@@ -91,7 +93,9 @@ class MemoryPanes:
             self._large[pane] = self._promoted(small, partial)
             del self._small[pane]
             return
-        small.rows.append(detached(partial))
+        kept = detached(partial)
+        small.rows.append(kept)
+        small.size += kept.get_total_buffer_size()
         if len(small.rows) == MOST_BATCHES:
             small.rows = [pa.concat_batches(small.rows)]  # type: ignore[attr-defined]  # the stubs lack it
 
@@ -132,6 +136,36 @@ class MemoryPanes:
                 yield nothing
             yield from self._content(merged)
 
+    def size_in_memory(self, panes: Iterable[int]) -> Size | None:
+        rows, size = 0, 0
+        for pane in panes:
+            if (small := self._small.get(pane)) is not None:
+                rows += small.count
+                size += small.size
+            elif pane in self._large:
+                return None
+        return Size(rows, size)
+
+    def read_each(self, sets: Sequence[Iterable[int]]) -> tuple[pa.RecordBatch, Positions]:
+        present = [[self._small[pane] for pane in panes if pane in self._small] for panes in sets]
+        counts = [sum(small.count for small in some) for some in present]
+        of_set = np.repeat(np.arange(len(sets)), counts)
+        keys = pa.schema([*self._keys, pa.field(self._pane, pa.int64())])
+        table = self._empty(expected_keys=len(of_set), keys=keys)
+        batches = (batch for each in present for small in each for batch in small.rows)
+        done = 0
+        for _, alike in itertools.groupby(batches, lambda batch: batch.schema):
+            some = joined([*alike])
+            behind = done + some.num_rows
+            self._add(table, some, pa.array(of_set[done:behind]))
+            done = behind
+        frozen = table.freeze()
+        try:
+            found = joined([*frozen.batches()]) if len(table) else no_rows(frozen.schema)
+        finally:
+            frozen.release()
+        return found.select(self.partial_schema.names), found.column(self._pane).to_numpy()
+
     def drop(self, pane: int) -> None:
         if pane in self._large:
             self._large_history.note(pane)
@@ -168,17 +202,19 @@ class MemoryPanes:
     def _rows(self, kept: "_SmallPane | _LargePane") -> Iterable[pa.RecordBatch]:
         return kept.rows if isinstance(kept, _SmallPane) else self._content(kept.table)
 
-    def _empty(self, expected_keys: int) -> MemoryAggregateTable:
+    def _empty(self, expected_keys: int, keys: pa.Schema | None = None) -> MemoryAggregateTable:
+        """``keys``: others than those of the table."""
         columns = [column for column, _ in self._columns]
         return MemoryAggregateTable(
-            self._uid, self.name, self._keys, columns, self._max_parallelism,
+            self._uid, self.name, keys or self._keys, columns, self._max_parallelism,
             stamp=self._stamp, expected_keys=expected_keys,
         )  # fmt: skip
 
-    def _add(self, table: MemoryAggregateTable, partial: pa.RecordBatch) -> None:
+    def _add(self, table: MemoryAggregateTable, partial: pa.RecordBatch, of_set: Array | None = None) -> None:
         width = len(self._keys)
         table.stamp = self._stamp
-        touched = table.locate(partial.select(list(range(width))))
+        keys = partial.select(list(range(width)))
+        touched = table.locate(keys if of_set is None else keys.append_column(self._pane, of_set))
         table.update(
             touched, [Update(i, merge, partial.column(width + i)) for i, (_, merge) in enumerate(self._columns)]
         )
@@ -229,6 +265,8 @@ class _SmallPane:
     stamp: int = 0
     rows: list[pa.RecordBatch] = field(default_factory=list)
     count: int = 0
+    size: int = 0
+    """In bytes, about."""
 
     @property
     def keys(self) -> int:

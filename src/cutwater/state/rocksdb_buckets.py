@@ -29,6 +29,7 @@ from cutwater.state.rocksdb_layout import (
 )
 from cutwater.state.rocksdb_parts import STEP_ROWS as STEP_SINGLE_ROWS
 from cutwater.state.rocksdb_parts import Part, Parts
+from cutwater.state.tables import Size
 
 STEP_ROWS = 32_768
 """Whole batches are written, or divided: more of them at once than of single rows."""
@@ -46,8 +47,9 @@ Find = Callable[[int, int], Iterator[bytes | pa.RecordBatch]]
 
 
 class RocksDBBuckets(TableInParts):
-    """Implements ``BucketTable`` and ``ReadsInShares``. A key is key group, bucket and a number that counts; a value is a row, or
-    an Arrow message."""
+    """Implements ``BucketTable``, ``KnowsSizes`` and ``ReadsInShares``.
+
+    A key is key group, bucket and a number that counts; a value is a row, or an Arrow message."""
 
     holds_whole_rows = True
 
@@ -95,6 +97,13 @@ class RocksDBBuckets(TableInParts):
             return iter([(batch for _, batch in recent)])
         filled = stored.keys() | {bucket for bucket, _ in recent}
         return self._shares([each for each in asked if each in filled], stored, self.parts.stored_by_now(), recent)
+
+    def size_in_memory(self, buckets: Iterable[int]) -> Size | None:
+        asked = list(buckets)
+        if any(bucket in self.parts.written[0] for bucket in asked):
+            return None
+        rows, sizes = zip(*(memory.size_in_memory(asked) for memory in self.parts.memories()), strict=True)
+        return Size(sum(rows), sum(sizes))
 
     def drop(self, bucket: int) -> None:
         self.parts.drop(bucket)

@@ -27,7 +27,7 @@ from cutwater.state.rocksdb_keys import (
 )
 from cutwater.state.rocksdb_layout import READ_ROWS, Content, Layout
 from cutwater.state.rocksdb_parts import STEP_ROWS, Part, Parts
-from cutwater.state.tables import Column, Merge
+from cutwater.state.tables import Column, Merge, Positions, Size
 
 MERGED_ROWS = 65_536
 """So many rows of a window are merged at once: groups of keys are taken together up to it."""
@@ -42,7 +42,9 @@ BATCH_COSTS = 64
 
 
 class RocksDBPanes(TableInParts):
-    """Implements ``PaneTable`` and ``ReadsKeys``. A key is key group, pane, key and a number; a value is a partial row."""
+    """Implements ``PaneTable``, ``ReadsKeys`` and ``ReadsSmallPanes``.
+
+    A key is key group, pane, key and a number; a value is a partial row."""
 
     holds_whole_rows = False
 
@@ -126,6 +128,14 @@ class RocksDBPanes(TableInParts):
                     merging.merge(0, wanted.rows_of(batch))
                 yield nothing
             yield from merging.read([0])
+
+    def size_in_memory(self, panes: Iterable[int]) -> Size | None:
+        asked = list(panes)
+        return self.parts.recent.size_in_memory(asked) if self._is_all_in_one_memory(asked) else None
+
+    def read_each(self, sets: Sequence[Iterable[int]]) -> tuple[pa.RecordBatch, Positions]:
+        recent: MemoryPanes = self.parts.recent
+        return recent.read_each(sets)
 
     def drop(self, pane: int) -> None:
         self.parts.drop(pane)

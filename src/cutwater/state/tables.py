@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -112,6 +112,25 @@ class ReadsKeys(Protocol):
         """As ``read``, but perhaps without keys that are not among ``keys``. These are all different."""
 
 
+class Size(NamedTuple):
+    """Of what is in memory."""
+
+    rows: int
+    bytes: int
+
+
+@runtime_checkable
+class ReadsSmallPanes(Protocol):
+    """A ``PaneTable`` that reads many panes of few rows sooner together than one after the other."""
+
+    def size_in_memory(self, panes: Iterable[int]) -> Size | None:
+        """Of rows that are not merged yet. None: not all of these panes are small, or in memory."""
+
+    def read_each(self, sets: Sequence[Iterable[int]]) -> tuple[pa.RecordBatch, Positions]:
+        """As ``read`` of each of ``sets``, one behind the other, and for each row the number of its set. All of them have a
+        ``size_in_memory``."""
+
+
 @dataclass(frozen=True, slots=True)
 class JoinSide:
     """The rows of one side of a join, and which of their columns are the key."""
@@ -169,6 +188,14 @@ class BucketTable(Protocol):
     def drop(self, bucket: int) -> None: ...
 
     def freeze(self) -> FrozenTable: ...
+
+
+@runtime_checkable
+class KnowsSizes(Protocol):
+    """A ``BucketTable`` that tells what it could give at once."""
+
+    def size_in_memory(self, buckets: Iterable[int]) -> Size | None:
+        """None: not all of their rows are in memory."""
 
 
 @runtime_checkable

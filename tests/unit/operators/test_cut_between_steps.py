@@ -9,7 +9,7 @@ import cutwater as cw
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import KeyGroupRange
 from cutwater.flow.watermarks import MAX_WATERMARK
-from cutwater.operators import kept_windows, keyed_process, session_windows, window_rows
+from cutwater.operators import kept_windows, keyed_process, session_windows, told_windows, window_rows
 from cutwater.operators.operator import Operator, OperatorContext
 from cutwater.operators.window_aggregate import RAW, EventTimeWindows
 from cutwater.rows import batch_of
@@ -66,6 +66,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_windows, "KEYS_A_STEP", 1)
     monkeypatch.setattr(session_windows, "SESSIONS_A_STEP", 1)
     monkeypatch.setattr(window_rows, "ROWS_A_STEP", 1)
+    monkeypatch.setattr(told_windows, "WINDOWS_TOGETHER", 1)
 
 
 def opened(build: Callable[[cw.Stream], cw.Stream], restored: Stored | None = None) -> Operator:
@@ -103,9 +104,13 @@ def _hashable(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(tuple(each) if isinstance(each, list) else each for each in row)
 
 
+@pytest.mark.parametrize("together", [1, 2])
 @pytest.mark.parametrize("which", OPERATORS)
 @pytest.mark.parametrize("watermark", [WATERMARK, MAX_WATERMARK], ids=["some is due", "all is due"])
-def test_what_was_not_done_at_the_cut_is_done_behind_the_restore_and_nothing_twice(which: str, watermark: int) -> None:
+def test_what_was_not_done_at_the_cut_is_done_behind_the_restore_and_nothing_twice(
+    which: str, watermark: int, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(told_windows, "WINDOWS_TOGETHER", together)
     build = OPERATORS[which]
     all_of_it = sorted(told(fed(build), watermark, MAX_WATERMARK))
     operator, out = fed(build), Collected()

@@ -47,6 +47,18 @@ def test_an_item_that_takes_longer_than_a_step_is_one() -> None:
     assert sizes == [1, 1, 1]
 
 
+def test_small_items_are_done_together_as_long_as_that_is_short() -> None:
+    together = _steps().together(most=5)
+    numbers = []
+    for a_call in (0, 0, 0, 0, A_CALL, A_CALL, A_CALL, 0):
+        numbers.append(together.number)
+        together.begin()
+        clock.advance(together.number * a_call)
+        together.end(together.number)
+    assert numbers == [1, 2, 4, 5, 5, 1, 1, 1]
+    assert together.number == 2
+
+
 class Reminders(cw.KeyedProcess):
     def process(self, row: Any, ctx: Any) -> Any:
         ctx.timers.event_time(50)
