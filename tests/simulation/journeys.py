@@ -86,6 +86,11 @@ def _sliding(a: cw.Stream) -> None:
     timed.key_by("k").window(cw.sliding(f"{SIZE}ms", f"{SLIDE}ms")).agg(n=cw.count()).uid("panes").collect("panes")
 
 
+def _near(a: cw.Stream, b: cw.Stream) -> None:
+    left, right = (each.with_timestamps("v").uid(f"timed {name}").key_by("k") for name, each in (("a", a), ("b", b)))
+    left.join(right, within="1ms").uid("near").collect("out")
+
+
 def _timers(a: cw.Stream) -> None:
     timed = a.with_timestamps("v").uid("timed")
     timed.key_by("k").process(Alarm, "k long, v long").uid("alarm").collect("out")
@@ -118,6 +123,18 @@ class Alarms:
         assert Counter(map(tuple, rows)) == Counter(expected)
 
 
+@dataclass(frozen=True, slots=True)
+class NearPairs:
+    """Each pair of records of a key whose times are at most one apart, once."""
+
+    def exactly_once(self, rows: Sequence[Any], sources: Sequence[Numbers]) -> None:
+        left, right = (source.records() for source in sources)
+        expected = Counter(
+            (a[1], a[2], b[1], b[2]) for a in left for b in right if a[3] == b[3] and abs(a[2] - b[2]) <= 1
+        )
+        assert Counter((row.split, row.v, row.split_right, row.v_right) for row in rows) == expected
+
+
 class Counted(cw.WindowProcess):
     def process(self, rows: Any, ctx: Any) -> Any:
         yield ctx.key, len(list(rows))
@@ -139,6 +156,7 @@ MORE: Mapping[str, Topology] = {
             },
         ),
         Topology("sliding", _sliding, lambda p: {"panes": WindowCounts(SLIDE)}),  # type: ignore[dict-item]
+        Topology("near", _near, lambda p: {"out": NearPairs()}, sources=2),  # type: ignore[dict-item]
         Topology("timers", _timers, lambda p: {"out": Alarms()}),  # type: ignore[dict-item]
     )
 }

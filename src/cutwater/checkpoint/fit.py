@@ -17,6 +17,8 @@ DUE = "due"
 """Time had come so far, but what it made due was not all done."""
 WATERMARKS = ("watermarks", "split_watermarks", "rested", "told", DUE)
 """How far time had come: kept so that a restore is as if nothing had happened, but nothing that anybody would miss."""
+WIDTHS = "widths"
+"""How long the buckets are in which rows stand: of no use without those."""
 
 _OPERATOR_STATES = {
     "list_state": "ListOperatorState",
@@ -52,7 +54,7 @@ class StoredUid:
         keys: set[str] = set()
         for _, inline in self.inlines():
             if isinstance(inline, Mapping):
-                keys.update(key for key, value in inline.items() if value and key not in WATERMARKS)
+                keys.update(key for key, value in inline.items() if value and key not in (*WATERMARKS, WIDTHS))
             else:
                 keys.add("inline")
         return sorted({*self.tables(), *keys})

@@ -12,6 +12,7 @@ with optional keys, and each says how it moves when the parallelism changes:
     watermarks       list                     everything to everybody, or nothing if a subtask knew of no time yet
     split_watermarks list                     everything to everybody
     rested           list                     everything to everybody
+    widths           list                     everything to everybody
     told             [[first, last, time]]    by key groups, with those of subtasks that were further than the slowest
     due              list                     dropped: time comes there again
     own              anything                 belongs to the subtask itself: kept at equal parallelism, else dropped
@@ -29,6 +30,7 @@ from cutwater.checkpoint.completed import CompletedCheckpoint, VertexShape
 from cutwater.checkpoint.fit import (
     DUE,
     WATERMARKS,
+    WIDTHS,
     DeclaredStates,
     StoredUid,
     check_all_is_restored,
@@ -45,7 +47,7 @@ Json = Any
 
 _UNION = "union_state"
 _WATERMARKS = "watermarks"
-_TO_EVERYBODY = (_UNION, *(key for key in WATERMARKS if key != DUE))
+_TO_EVERYBODY = (_UNION, WIDTHS, *(key for key in WATERMARKS if key != DUE))
 _KEYS = frozenset(("splits", "committables", "list_state", "broadcast_state", "own", DUE, *_TO_EVERYBODY))
 
 

@@ -30,6 +30,7 @@ LATE = {LEFT: "late", RIGHT: "late_right"}
 BUCKETS_A_STEP = 512
 LEAST_WIDTH: Milliseconds = 20
 """Of a bucket: what is done for each bucket takes longer than a look at some rows that are too far away."""
+_WIDTHS = "widths"
 
 
 class EquiJoin(KeyedStateOperator):
@@ -266,6 +267,18 @@ class IntervalJoin(TimedJoin):
 
     def describe(self) -> str:
         return f"join(within {self._within} ms)"
+
+    def open(self, ctx: OperatorContext) -> None:
+        super().open(ctx)
+        # Rows that were restored stand in buckets of the length that was used then. Where none is stored, they were no longer
+        # than they had to be.
+        parts = ctx.restored.inline if ctx.restored is not None else ()
+        self._width = next(
+            (width for part in parts for width in part.get(_WIDTHS, (max(1, self._within),))), self._width
+        )
+
+    def _inline(self) -> Json:
+        return {**super()._inline(), _WIDTHS: [self._width]}
 
     def _is_late(self, times: Times, reached: Times | Milliseconds) -> npt.NDArray[np.bool_]:
         late: npt.NDArray[np.bool_] = times <= reached

@@ -90,6 +90,11 @@ def test_that_one_subtask_rested_is_known_to_all_at_another_parallelism() -> Non
     assert inline(restored(checkpoint, "u", 3), "rested") == [[True]] * 3
 
 
+def test_how_long_the_buckets_of_a_join_are_is_known_to_all_at_another_parallelism() -> None:
+    checkpoint = stored("u", {"widths": [20]}, {"widths": [20]})
+    assert inline(restored(checkpoint, "u", 3), "widths") == [[20, 20]] * 3
+
+
 def test_time_is_that_of_the_slowest_and_a_subtask_that_knew_of_none_is_the_slowest() -> None:
     known = stored("u", {"watermarks": [5]}, {"watermarks": [9]})
     assert inline(restored(known, "u", 3), "watermarks") == [[5, 9]] * 3

@@ -1,5 +1,6 @@
 """A watermark may end very many buckets of a join: they are dropped in steps, and a cut may come between two of them."""
 
+from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -132,3 +133,39 @@ def test_a_watermark_looks_at_no_bucket_that_goes_on(
     after(operator.on_watermark(30, Collected()))
     assert 0 < len(asked) < 10
     operator.close()
+
+
+@pytest.mark.parametrize("within", [0, 3, 19, 50])
+def test_rows_of_an_earlier_version_are_found_and_dropped_in_the_buckets_that_it_put_them_in(
+    within: int, backend: StateBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It made none longer than it had to, and did not store how long they were."""
+    monkeypatch.setitem(JOINS, "interval", lambda a, b: a.key_by("k").join(b.key_by("k"), within=f"{within}ms"))
+    left = [(n % 2, n - 100) for n in range(200)]
+    old = fed_with(left, backend)
+    before = Stored(old)
+    before.inline = [{name: value for name, value in part.items() if name != join._WIDTHS} for part in before.inline]
+    monkeypatch.setattr(join, "LEAST_WIDTH", 20)
+    now = opened("interval", backend, before)
+    _check_pairs(now, left[:150], within)
+    again = Stored(now)
+    old.close()
+    now.close()
+    last = opened("interval", backend, again)
+    _check_pairs(last, left[150:], within)
+    after(last.on_watermark(99 + within + join.LEAST_WIDTH, Collected()))
+    assert not times_kept(last)
+    last.close()
+
+
+def fed_with(records: list[tuple[int, int]], backend: StateBackend) -> Operator:
+    operator = opened("interval", backend)
+    process(operator, 0, records)
+    return operator
+
+
+def _check_pairs(operator: Operator, right: list[tuple[int, int]], within: int) -> None:
+    """Of the left side all of 200 are there."""
+    met = Counter((ts, other) for _, ts, other in process(operator, 1, right).rows())
+    times = range(-100, 100)
+    assert met == Counter((a, b) for a in times for _, b in right if abs(a - b) <= within and (a - b) % 2 == 0)
