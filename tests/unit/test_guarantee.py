@@ -1,6 +1,7 @@
 """The guarantee of a path is that of its weakest part, and a promise that cannot be kept is refused."""
 
 from datetime import UTC, datetime, timedelta
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,38 @@ class WaitsToo(Waits):
     """As it inherits."""
 
 
+def noting(method: Any) -> Any:
+    @wraps(method)
+    def noted(*args: Any) -> Any:
+        return method(*args)
+
+    return noted
+
+
+class WaitsNoted(cw.KeyedProcess):
+    @noting
+    def process(self, row: Any, ctx: Any) -> Any:
+        ctx.timers.processing_time(5)
+
+
+class WaitsAsGiven(cw.KeyedProcess):
+    def __init__(self) -> None:
+        self.wait = partial(lambda seconds, ctx: ctx.timers.processing_time(seconds), 5)
+
+    def process(self, row: Any, ctx: Any) -> Any:
+        self.wait(ctx)
+
+
+class Aged(cw.KeyedProcess):
+    def process(self, row: Any, ctx: Any) -> Any:
+        self.ctx = ctx
+        yield (self.age,)
+
+    @property
+    def age(self) -> Any:
+        return self.ctx.now
+
+
 class Dated(cw.WindowProcess):
     def process(self, rows: Any, ctx: Any) -> Any:
         return [(datetime.now(UTC).isoformat(),)]
@@ -123,7 +156,7 @@ class Plain(cw.KeyedProcess):
         ctx.timers.event_time(ctx.timestamp + 5)
 
 
-@pytest.mark.parametrize("fn", [Waits, WaitsToo, Forgets, Plain])
+@pytest.mark.parametrize("fn", [Waits, WaitsToo, WaitsNoted, WaitsAsGiven, Aged, Forgets, Plain])
 def test_a_function_whose_code_names_the_clock_goes_by_it(fn: type[cw.KeyedProcess]) -> None:
     env = cw.Environment(checkpointing=checkpointing())
     rows = env.read(cw.from_rows([], "k string, ts long"), uid="rows").with_timestamps("ts")
@@ -140,6 +173,23 @@ def test_functions_of_windows_and_without_keys_go_by_the_clock_that_they_name() 
     told = str(env.explain())
     for uid in ("stamps", "grid", "session"):
         assert f"{uid} goes by the clock" in told
+
+
+class Calling:
+    """A plain function, though an object."""
+
+    def __call__(self, rows: Any, ctx: Any) -> Any:
+        return [(str(ctx.now),)]
+
+
+@pytest.mark.parametrize("windows", [cw.tumbling("1s"), cw.session("1s")], ids=["grid", "session"])
+@pytest.mark.parametrize("fn", [lambda rows, ctx: [(str(ctx.now),)], Calling(), lambda rows, ctx: [(ctx.key,)]])
+def test_plain_functions_of_windows_go_by_the_clock_that_they_name(windows: Any, fn: Any) -> None:
+    env = cw.Environment(checkpointing=checkpointing())
+    rows = env.read(cw.from_rows([], "k string, ts long"), uid="rows").with_timestamps("ts")
+    rows.key_by("k").window(windows).process(fn, "told string").uid("fn").write(cw.discard(), uid="out")
+    names_it = isinstance(fn, Calling) or "now" in fn.__code__.co_names
+    assert ("fn goes by the clock" in str(env.explain())) is names_it
 
 
 def test_a_path_through_what_goes_by_the_clock_is_not_reproducible_and_says_why() -> None:
