@@ -30,10 +30,10 @@ def parse_duration(argument: str, value: object, *, allow_zero: bool = False) ->
         case int() | float() if value < 0 or (value == 0 and not allow_zero):
             raise ConfigError(
                 f"{argument}={value!r}: the duration must be {_least(allow_zero=allow_zero)} and have a unit. Write for example "
-                f"{argument}='500ms' or {argument}='5 seconds'."
+                f"{_written(argument)}='500ms' or {_written(argument)}='5 seconds'."
             )
         case int() | float() if math.isfinite(value):
-            name = argument.rsplit(maxsplit=1)[-1]
+            name = _written(argument)
             raise ConfigError(
                 f"{argument}={value!r}: a bare number has no unit. Write {name}='{value}s' or {name}='{value}ms'."
             )
@@ -52,6 +52,11 @@ def parse_duration(argument: str, value: object, *, allow_zero: bool = False) ->
     if duration < timedelta(0) or (duration == timedelta(0) and not allow_zero):
         raise ConfigError(f"{argument}={value!r}: the duration must be {_least(allow_zero=allow_zero)}.")
     return duration
+
+
+def _written(argument: str) -> str:
+    """In the user's program: ``ttl`` of "ValueState's ttl", ``transaction_timeout`` of "transaction_timeout of ..."."""
+    return argument.partition(" of ")[0].rsplit(maxsplit=1)[-1]
 
 
 def whole_milliseconds(argument: str, value: object, *, allow_zero: bool = False) -> int:

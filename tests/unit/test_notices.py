@@ -59,9 +59,16 @@ def test_a_transaction_whose_life_is_nearly_used_up_is_warned_of(lives: str | No
     assert not warned or "more than 80% of its life" in told[0]
 
 
-@pytest.mark.parametrize("wrong", ["nonsense", 5])
-def test_a_transaction_timeout_that_is_no_duration_is_refused(wrong: object) -> None:
-    with pytest.raises(cw.ConfigError, match=r"transaction_timeout of OwnSink \(uid 'ledger'\)"):
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ("nonsense", "='nonsense' is not a duration"),
+        (5, "=5: a bare number has no unit. Write transaction_timeout='5s' or transaction_timeout='5ms'"),
+        (-5, "=-5: .* Write for example transaction_timeout='500ms'"),
+    ],
+)
+def test_a_transaction_timeout_that_is_no_duration_is_refused(wrong: object, says: str) -> None:
+    with pytest.raises(cw.ConfigError, match=rf"transaction_timeout of OwnSink \(uid 'ledger'\){says}"):
         start_notices({}, {"ledger": OwnSink(wrong)}, checkpointing(), MINUTE)
 
 
