@@ -283,6 +283,7 @@ def checked_instance(method: str, fn: Any, wanted: type[Function], needed: Seque
             ) from error
     if not isinstance(fn, wanted):
         raise ConfigError(f"{method}: {fn!r} is not a cw.{wanted.__name__}.")
+    _check_declarations(method, type(fn), wanted)
     for each in needed:
         if getattr(type(fn), each) is getattr(wanted, each):
             raise ConfigError(f"{method}: {type(fn).__name__} needs a method {each}(self, row, ctx).")
@@ -294,6 +295,21 @@ def checked_instance(method: str, fn: Any, wanted: type[Function], needed: Seque
             f"in process_broadcast of a cw.BroadcastProcess, s.connect(other.broadcast()).process(...)."
         )
     return fn
+
+
+def _check_declarations(method: str, function: type[Function], wanted: type[Function]) -> None:
+    """What nobody would be told of later: no state at all where one is meant, and one in the place of a method."""
+    for name, value in declared(function, type).items():
+        if issubclass(value, StateDeclaration | SideOutput) and value.__module__.startswith("cutwater."):
+            raise ConfigError(
+                f"{method}: {function.__name__}.{name} is the class cw.{value.__name__} itself, which belongs to no key; write "
+                f"{name} = cw.{value.__name__}(...)."
+            )
+    for name in [*declared(function, StateDeclaration), *declared(function, SideOutput)]:
+        if hasattr(wanted, name):
+            raise ConfigError(
+                f"{method}: {function.__name__}.{name} stands where a cw.{wanted.__name__} has its {name}(); choose another name."
+            )
 
 
 def refuse_keyed_state(method: str, fn: Function) -> None:
