@@ -309,6 +309,15 @@ def test_broadcast_state_is_refused_where_nothing_can_write_it(kind: type, made:
         made(stream, function)
 
 
+def test_a_print_shows_what_is_there() -> None:
+    function, states = bound(())
+    (told,) = states.broadcast
+    told.writable = True
+    told["x"] = 7
+    function.own.extend([1, 2])
+    assert (repr(function.told), repr(function.own)) == ("BroadcastState({'x': 7})", "operator state [1, 2]")
+
+
 def test_what_cannot_be_a_key_of_broadcast_state_is_not_in_it() -> None:
     function, states = bound(())
     (told,) = states.broadcast

@@ -1,11 +1,11 @@
 """What ``self.seen`` is for a list or a map: several values under the current key, each with its own time of expiry."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from cutwater.errors import DataError
+from cutwater.errors import ConfigError, DataError
 from cutwater.flow.watermarks import Milliseconds
 from cutwater.state.handles import NOTHING, Handle
 from cutwater.state.place import KeyPlace
@@ -36,6 +36,16 @@ class ListHandle(Handle):
         kept = self._read()
         values = [] if kept is None else [self._live(entry) for entry in kept]
         return (value for value in values if value is not NOTHING)
+
+    def _shown(self, kept: Any) -> str:
+        return repr([value for entry in kept or () if (value := self._live(entry)) is not NOTHING])
+
+    def _refuse_value(self, *_: Any) -> NoReturn:
+        raise ConfigError(
+            "a ListState has no .value: read it with for, list() or len(), write it with append, extend or clear"
+        )
+
+    value = property(_refuse_value, _refuse_value)
 
     def _read(self) -> list[Any] | None:
         """What is kept, renewed if that is what a read does."""
@@ -143,6 +153,17 @@ class MapHandle(Handle):
                 self._table.put(self._scope.key, live)
             kept = live
         return kept
+
+    def _shown(self, kept: Any) -> str:
+        live = {key: self._live(entry) for key, entry in (kept or {}).items()}
+        return repr({key: value for key, value in live.items() if value is not NOTHING})
+
+    def _refuse_value(self, *_: Any) -> NoReturn:
+        raise ConfigError(
+            "a MapState has no .value: it is used as a dict, like state[key] = value, in, get, items() or clear()"
+        )
+
+    value = property(_refuse_value, _refuse_value)
 
     def keys(self) -> list[Any]:
         return [key for key, _ in self.items()]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cutwater.errors import ConfigError
 from cutwater.flow.watermarks import Milliseconds
 from cutwater.state.due_keys import DueKeys
 from cutwater.state.expiry import expiries
@@ -61,6 +62,19 @@ class Handle:
         if ttl is not None:
             self._queue = DueKeys(ttl)
             self._unseen = self._restored()
+
+    def __repr__(self) -> str:
+        """What is there under the current key, for a print; to look at it renews nothing."""
+        kind = f"{type(self).__name__.removesuffix('Handle')}State"
+        try:
+            kept = self._table.get(self._scope.key)
+        except ConfigError:
+            return f"{kind}, of no key here"
+        return f"{kind}({self._shown(kept)})"
+
+    def _shown(self, kept: Any) -> str:
+        """Of what is kept under a key; None: nothing is."""
+        raise NotImplementedError
 
     @property
     def expires(self) -> bool:
@@ -217,6 +231,10 @@ class SingleHandle(Handle):
 
     def _expiry(self, entry: Any) -> Milliseconds:
         return int(entry[1])
+
+    def _shown(self, kept: Any) -> str:
+        value = None if kept is None else self._live(kept)
+        return repr(None if value is NOTHING else value)
 
 
 class ValueHandle(SingleHandle):

@@ -121,6 +121,9 @@ class ListOperatorHandle(OperatorHandle, Sequence[Any]):
         copy = self._copy_out
         return iter(list(self._values) if copy is None else [copy(value) for value in self._values])
 
+    def __repr__(self) -> str:
+        return f"operator state {self._values!r}"
+
     def frozen(self) -> Callable[[], Json]:
         values, convert = list(self._values), to_json(self._type)
         return lambda: [convert(value) for value in values]
@@ -161,6 +164,9 @@ class BroadcastHandle(OperatorHandle, MutableMapping[Any, Any]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"BroadcastState({self._values!r})"
 
     def _refuse_elsewhere(self) -> None:
         if not self.writable:

@@ -93,6 +93,47 @@ def test_a_value_belongs_to_the_current_key() -> None:
     assert function.flag.value is None
 
 
+def test_a_print_shows_what_is_there_and_changes_nothing() -> None:
+    function = Everything()
+    bound(function)
+    function.flag.value = True
+    function.row.value = {"a": 1, "tags": ["x"]}
+    function.names.extend(["x", "y"])
+    function.scores["x"] = 1.5
+    function.total.add(3)
+    function.average.add(2.0)
+    shown = "ValueState(True) ListState(['x', 'y']) MapState({'x': 1.5}) ReducingState(3) AggregatingState(Row(sum=2.0, n=1))"
+    states = (function.flag, function.names, function.scores, function.total, function.average)
+    assert " ".join(map(repr, states)) == shown
+    assert repr(function.row) == "ValueState(Row(a=1, tags=['x']))"
+
+    often, clock = ReadOften(), Clock()
+    of_key = bound(often, clock=clock)
+    empty = "ValueState(None) ListState([]) MapState({})"
+    assert " ".join(map(repr, (often.value, often.items, often.entries))) == empty
+    often.value.value = 1
+    often.items.append([1])
+    often.entries["a"] = 1
+    clock.time += 600
+    full = "ValueState(1) ListState([[1]]) MapState({'a': 1})"
+    assert " ".join(map(repr, (often.value, often.items, often.entries))) == full
+    clock.time += 600
+    assert " ".join(map(repr, (often.value, often.items, often.entries))) == empty
+    of_key.leave()
+    assert repr(often.items) == "ListState, of no key here"
+
+
+def test_a_list_or_a_map_that_is_used_as_a_value_says_how_it_is_used() -> None:
+    function = Everything()
+    bound(function)
+    for use in (lambda: function.names.value, lambda: setattr(function.names, "value", ["x"])):
+        with pytest.raises(ConfigError, match=r"a ListState has no \.value: .* append"):
+            use()
+    for use in (lambda: function.scores.value, lambda: setattr(function.scores, "value", {})):
+        with pytest.raises(ConfigError, match=r"a MapState has no \.value: .* items\(\)"):
+            use()
+
+
 def test_two_instances_do_not_share_state() -> None:
     one, two = Everything(), Everything()
     bound(one)
