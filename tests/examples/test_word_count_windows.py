@@ -52,6 +52,7 @@ def test_its_configuration_is_the_documents(example: Example) -> None:
     assert env.state_backend == cw.Memory(asynchronous=False)
     assert (settings.interval, settings.min_pause) == (timedelta(seconds=1), timedelta(milliseconds=500))
     assert (settings.timeout, settings.max_concurrent) == (timedelta(minutes=1), 1)
+    assert settings.tolerable_failures >= 1_000_000, "no failed checkpoint fails the job"
     assert settings.unaligned and settings.aligned_timeout is None
     assert str(settings.mode) == "exactly_once" and settings.storage == "file:checkpoints"
 
