@@ -325,6 +325,18 @@ def test_time_is_known_as_long_as_the_column_is_kept() -> None:
     assert [row.t for row in got["lost"]] == [None]
 
 
+def test_streams_that_go_by_different_times_or_by_none_have_none_together() -> None:
+    """Records of one would be put into windows by a column that their watermark says nothing about."""
+    env = cw.Environment(checkpointing=None)
+    plain = [env.read(cw.from_rows([], "k string, ts long, seen long"), uid=uid) for uid in ("a", "b")]
+    happened, seen = plain[0].with_timestamps("ts"), plain[1].with_timestamps("seen")
+    for one, other in ((happened, seen), (seen, happened), (happened, plain[1]), (plain[1], happened)):
+        with pytest.raises(cw.ConfigError, match="the records have no event time here"):
+            one.union(other).key_by("k").window(cw.tumbling("1s"))
+    both = happened.union(plain[1].with_timestamps("ts", out_of_orderness="5s"))
+    both.key_by("k").window(cw.tumbling("1s")).agg(n=cw.count())
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

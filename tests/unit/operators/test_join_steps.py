@@ -169,3 +169,34 @@ def _check_pairs(operator: Operator, right: list[tuple[int, int]], within: int) 
     met = Counter((ts, other) for _, ts, other in process(operator, 1, right).rows())
     times = range(-100, 100)
     assert met == Counter((a, b) for a in times for _, b in right if abs(a - b) <= within and (a - b) % 2 == 0)
+
+
+def _pairs(which: str, one: int, other: int) -> int:
+    match which:
+        case "interval":
+            return int(abs(one - other) <= 10)
+        case "window":
+            return int(one // 10 == other // 10)
+        case _:
+            return sum(start <= one < start + 10 and start <= other < start + 10 for start in range(0, 100, 5))
+
+
+@pytest.mark.parametrize("width", [1, 20])
+@pytest.mark.parametrize("which", JOINS)
+def test_a_row_is_kept_as_long_as_a_record_in_time_may_meet_it(
+    which: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At each distance, and with time just before the record. Where time has reached it, it is late."""
+    monkeypatch.setattr(join, "LEAST_WIDTH", width)
+    for at in range(20, 41, 1 if width > 1 else 4):
+        operator = opened(which, cw.Memory())
+        process(operator, 0, [(1, at)])
+        for ts in range(at + 1, at + 13):
+            after(operator.on_watermark(ts - 1, Collected()))
+            met = process(operator, 1, [(1, ts)])
+            assert (len(met.rows()), met.side) == (_pairs(which, at, ts), {}), (at, ts)
+        if which == "interval":
+            for late, side in enumerate(("late", "late_right")):
+                met = process(operator, late, [(1, at + 11), (1, at + 12)])
+                assert (met.side, len(met.rows())) == ({side: [(1, at + 11)]}, 11 if late == 0 else 1)
+        operator.close()
