@@ -1,8 +1,10 @@
 """Visits of users: sessions of clicks by event time, against a plain computation."""
 
+import json
 import random
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -66,6 +68,20 @@ def test_clicks_out_of_order_and_a_failure_in_the_middle_change_nothing(example:
     got = cw.testing.run(clicks.pipeline, {"clicks": script}, parallelism=2, choose=order.randrange)
     assert sorted(map(tuple, got["visits"])) == _visits(rows)
     assert got["late"] == []
+
+
+def test_clicks_are_read_from_the_files_that_are_named(
+    example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clicks = [("/", "2024-05-01T10:00:00Z"), ("/paid", "2024-05-01T12:10:00+02:00")]
+    lines = [json.dumps({"user": "ada", "page": page, "at": at}) for page, at in clicks]
+    (tmp_path / "some.json").write_text("\n".join(lines))
+    module = example("session_clicks")
+    monkeypatch.setattr(module, "INPUT", str(tmp_path / "*.json"))
+    (visit,) = cw.testing.run(module.pipeline, {})["visits"]
+    assert (visit.user, visit.clicks, visit.entry, visit.exit, visit.seconds, visit.paid) == (
+        "ada", 2, "/", "/paid", 600, True,
+    )  # fmt: skip
 
 
 def test_a_click_behind_the_end_of_its_visit_is_not_lost(example: Example) -> None:
