@@ -35,8 +35,10 @@ _NEVER_WAITS = (RequestPause, RequestResume, Decline)
 
 def exit_process(_reason: str) -> None:
     """End at once: no finalizers, no flushing, no words. Whatever this process still does may harm its successor."""
-    remove_behind_this_process()
-    os._exit(LOST_EXIT_CODE)
+    try:
+        remove_behind_this_process()
+    finally:
+        os._exit(LOST_EXIT_CODE)
 
 
 class ControlClient:

@@ -18,8 +18,9 @@ def folder_of_this_user(directory: str, name: str) -> str:
     return os.path.join(directory, f"{name}-{os.geteuid()}")
 
 
-_owned: "weakref.WeakSet[LocalFolder]" = weakref.WeakSet()
-"""By this process."""
+_owned: set[str] = set()
+"""The paths of those of this process. One thread copies it while others open and close folders: a set of texts is copied at once, a
+``WeakSet`` is not."""
 
 
 class LocalFolder:
@@ -33,7 +34,7 @@ class LocalFolder:
             sweep(parent)
             self._close = weakref.finalize(self, _remove, self.path, _locked(self.path + _LOCK))
             os.mkdir(self.path, 0o700)
-            _owned.add(self)
+            _owned.add(self.path)
         except OSError as error:
             raise StorageError(
                 f"{parent}: no folder can be made here for local state: {error.strerror}. Name others with "
@@ -42,7 +43,6 @@ class LocalFolder:
 
     def close(self) -> None:
         """Remove it; also done when the owner is forgotten, and at the end of the process."""
-        _owned.discard(self)
         self._close()
 
 
@@ -52,7 +52,7 @@ _REMOVAL = f'for path; do rm -rf -- "$path" && rm -f -- "$path{_LOCK}"; done'
 def remove_behind_this_process() -> None:
     """By another one, which takes the time that it takes: for who ends at once and may be killed meanwhile. What this one still
     writes is left to the next sweep."""
-    paths = [folder.path for folder in list(_owned)]
+    paths = list(_owned)
     if paths:
         with suppress(OSError):  # what is left is swept by the next owner of a folder
             nothing = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
@@ -88,4 +88,5 @@ def _remove(path: str, descriptor: int) -> None:
     shutil.rmtree(path, ignore_errors=True)
     if not os.path.exists(path):  # else the next owner of a folder tries again
         Path(path + _LOCK).unlink(missing_ok=True)
+    _owned.discard(path)
     os.close(descriptor)

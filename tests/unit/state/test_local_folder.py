@@ -52,6 +52,17 @@ def test_a_process_that_has_to_end_at_once_leaves_nothing(tmp_path: Path) -> Non
     neighbour.close()
 
 
+CANNOT_REMOVE = ENDS.replace("import sys\n", "import os, sys\n").replace(
+    "exit_process(", "os.posix_spawn = None\n    exit_process("
+)
+
+
+def test_a_process_that_has_to_end_at_once_ends_whatever_becomes_of_its_folders(tmp_path: Path) -> None:
+    """It could harm its successor."""
+    ended = subprocess.run([sys.executable, "-c", CANNOT_REMOVE, str(tmp_path)], check=False, stderr=subprocess.DEVNULL)
+    assert ended.returncode == LOST_EXIT_CODE
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
 def test_two_users_have_state_in_rocksdb_below_the_same_folder(
     everybodys: Path, monkeypatch: pytest.MonkeyPatch
