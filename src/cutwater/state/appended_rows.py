@@ -4,10 +4,13 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from cutwater.flow.batches import detached, joined, taken
 from cutwater.flow.event_time import Times
+from cutwater.flow.partitioning import side_by_side
+from cutwater.state.bytes_of_rows import bytes_of_rows
 
 CHUNK_ROWS, CHUNK_BYTES = 131_072, 128 << 20
 """Chunks are joined up to so many rows and bytes: few enough to be found quickly, small enough to be copied at once."""
@@ -35,15 +38,12 @@ class AppendedRows:
         self.serial = next(_serials)
         self.chunks: list[pa.RecordBatch] = []
         self._count = 0
+        self._widest = 0
+        self._measured = 0
+        """So many of the rows, from the first one on, are not wider."""
 
     def __len__(self) -> int:
         return self._count
-
-    @property
-    def row_bytes(self) -> float:
-        """Of one row, about. There are some."""
-        largest = self.chunks[0]
-        return largest.nbytes / largest.num_rows
 
     @property
     def buffer_bytes(self) -> int:
@@ -73,6 +73,27 @@ class AppendedRows:
     def joined(self, columns: Sequence[str]) -> pa.RecordBatch:
         """These columns of all rows, of which there are some."""
         return joined([chunk.select(list(columns)) for chunk in self.chunks])
+
+    def widest(self) -> int:
+        """How many bytes a row has at most. Each is looked at once."""
+        known, self._measured = self._measured, self._count
+        for chunk in self.chunks:
+            if known < chunk.num_rows:
+                rows = np.arange(known, chunk.num_rows)
+                self._widest = max(self._widest, int(bytes_of_rows(chunk, rows).max()))
+            known = max(known - chunk.num_rows, 0)
+        return self._widest
+
+    def bytes_of(self, rows: Times) -> Times:
+        """How many each of those has, of which there are some."""
+        sizes = np.empty(len(rows), np.int64)
+        ends = np.cumsum([chunk.num_rows for chunk in self.chunks])
+        order, starts = side_by_side(np.searchsorted(ends, rows, side="right").astype(np.int32), len(ends))
+        for at in np.flatnonzero(np.diff(starts)).tolist():
+            own = order[starts[at] : starts[at + 1]]
+            chunk = self.chunks[at]
+            sizes[own] = bytes_of_rows(chunk, rows[own] - (ends[at] - chunk.num_rows))
+        return sizes
 
     def take(self, rows: Times) -> pa.RecordBatch:
         """Those, in this order."""

@@ -13,6 +13,7 @@ from cutwater.state import chain_kernels
 from cutwater.state.appended_rows import AppendedRows, HeldRows, no_rows
 from cutwater.state.bucket_changes import BucketChanges
 from cutwater.state.bucket_history import BucketHistory, Moment
+from cutwater.state.bytes_of_rows import bytes_of_rows, least_bytes
 from cutwater.state.compared_keys import equal_keys
 from cutwater.state.frozen import KEY_GROUP_COLUMN
 from cutwater.state.key_index import KeyIndex
@@ -163,9 +164,12 @@ class _Bucket:
             asked_keys = rows.select(list(self._sides[side].keys))
             pairs = equal_keys(asked_keys, others.joined(self._sides[1 - side].keys))
         if pairs is None:
-            most_pairs = sys.maxsize if most is None else int(most / (others.row_bytes + rows.nbytes / rows.num_rows))
+            least = least_bytes(rows.schema) + least_bytes(self._sides[1 - side].schema)
+            most_pairs = sys.maxsize if most is None else most // least
             pairs = (self._index or self._indexed(1 - side)).matches(side, rows, most_pairs)
         asked, found = pairs
+        if most is not None and len(found):
+            _check_room(rows, asked, others, found, most)
         return asked, others.take(found)
 
     def _indexed(self, side: int) -> "_RowsByKey":
@@ -180,6 +184,16 @@ class _Bucket:
             if known < chunk.num_rows:
                 index.add(side, chunk.slice(known))
             known = max(known - chunk.num_rows, 0)
+
+
+def _check_room(rows: pa.RecordBatch, asked: Times, others: AppendedRows, found: Times, most: int) -> None:
+    """For the pairs of ``asked`` and ``found``. A few rows may be far wider than others are in the mean, and those of one key at
+    that."""
+    own = bytes_of_rows(rows, np.arange(rows.num_rows))
+    if len(found) * (own.max() + others.widest()) > most:
+        made = np.cumsum(own[asked] + others.bytes_of(found))
+        if made[-1] > most:
+            raise TooManyPairs(asked[np.searchsorted(made, most, side="right")] / rows.num_rows)
 
 
 class _RowsByKey:

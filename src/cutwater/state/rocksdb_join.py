@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from cutwater.flow.event_time import Times
 from cutwater.state.appended_rows import no_rows
+from cutwater.state.bytes_of_rows import bytes_of_rows
 from cutwater.state.cache_share import CacheShare
 from cutwater.state.memory_join import MemoryJoin, MemoryJoinSide
 from cutwater.state.rocksdb_bulk import BulkRows
@@ -57,7 +58,7 @@ class RocksDBJoin:
         found.append(memories[-1].matches(side, bucket, rows, most))
         if bucket in other.written:
             keys = rows.select(list(self.parts.recent.sides[side].keys))
-            found.insert(0, other.matches(bucket, keys, rows.nbytes // rows.num_rows, most))
+            found.insert(0, other.matches(bucket, keys, bytes_of_rows(rows, np.arange(rows.num_rows)), most))
         if len(found) == 1:
             return found[0]
         asked = np.concatenate([which for which, _ in found])
@@ -97,23 +98,25 @@ class RocksDBJoinSide(TableInParts):
         self.written = join.parts.written[side]
 
     def matches(
-        self, bucket: int, keys: pa.RecordBatch, own_bytes: int, most: int | None
+        self, bucket: int, keys: pa.RecordBatch, own_bytes: Times, most: int | None
     ) -> tuple[Times, pa.RecordBatch]:
         """Rows of this side with the given keys of the other: in the order of these, then of arrival. ``own_bytes``: of what stands
-        beside each."""
+        beside those of each."""
         groups = groups_of(keys.columns, keys.num_rows, self._max_parallelism)
         prefixes = stored_keys(keys.columns, groups, np.full(keys.num_rows, bucket, np.int64))
         held = self.written[bucket]
         values: list[bytes] = []
         places: dict[bytes, range] = {}
-        times = Counter(prefixes)
+        times, beside = Counter(prefixes), Counter[bytes]()
+        for prefix, size in zip(prefixes, own_bytes.tolist(), strict=True):
+            beside[prefix] += size
         left: float = inf if most is None else most
         for at, (prefix, group) in enumerate(zip(prefixes, groups.tolist(), strict=True)):
             if group in held and prefix not in places:
                 first = len(values)
                 for _, value in self.parts.stored(self._family.scan(prefix)):
                     values.append(value)
-                    left -= (len(value) + own_bytes) * times[prefix]
+                    left -= len(value) * times[prefix] + beside[prefix]
                     if left < 0:
                         raise TooManyPairs(at / len(prefixes))
                 places[prefix] = range(first, len(values))

@@ -129,6 +129,25 @@ def test_pairs_of_a_hot_key_come_in_parts_and_none_is_lost_or_doubled(
         assert max(map(sum, sizes)) > 8 * ROOM
 
 
+WIDE = "y" * 5_000
+
+
+@pytest.mark.parametrize("kind", JOINS)
+def test_rows_that_are_far_wider_than_most_count_as_what_they_are(kind: str, backend: StateBackend) -> None:
+    """Those of a key of which many are asked for, or which has many: the pairs of a whole batch would not fit into a column."""
+    joining = Joining(kind, backend, Turn())
+    joining.process(0, [(n, 0, "narrow") for n in range(10, 2000)])
+    joining.process(0, [(1, 0, WIDE), *[(2, 0, "narrow")] * 40])
+    joining.process(1, [(1, 0, "hot")] * HOT)
+    joining.process(1, [*[(2, 0, WIDE)] * 20, *[(n, 0, "narrow") for n in range(10, 2000)]])
+    windows = 2 if kind == "window" else 1
+    assert len(joining.pairs()) == windows * (HOT + 20 * 40 + 1990)
+    sizes = [batch.nbytes for given in joining.given for batch in given]
+    assert sum(sizes) > windows * 4_000_000
+    # One record has all of its pairs at once.
+    assert max(sizes) < 2 * ROOM + 40 * len(WIDE) * 1.1
+
+
 def test_one_record_has_all_of_its_pairs_whatever_room_there_is(backend: StateBackend) -> None:
     joining = Joining("equi", backend, Turn())
     joining.process(0, [(0, 0, f"{n:04}{TEXT}") for n in range(1000)])
