@@ -8,7 +8,7 @@ import tempfile
 import uuid
 import weakref
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ import rocksdict
 from cutwater.errors import StorageError
 from cutwater.state.rocksdb_family import Entries, Family, entries_from, in_lists
 from cutwater.state.rocksdb_runs import EARLY, Joining
+from cutwater.state.rocksdb_sweep import Sweep
 
 _OWN, _NAMED_DEFAULT = "default", "state default"
 """A column family that each database has, and what the family of a state of that name is called."""
@@ -75,9 +76,11 @@ class Database:
             )
         except Exception as error:
             raise StorageError(f"{self._where} cannot be opened: {error}") from error
+        self._sweeps: list[Sweep] = []
+        """Of all families that there are, or were."""
         # Also if it is merely forgotten: else what is in memory would be written, perhaps to a folder that is gone, and one such
         # failure keeps every other database of the process from writing for a second.
-        self._end_writing = weakref.finalize(self, self._database.cancel_all_background, True)
+        self._end_writing = weakref.finalize(self, _end_writing, self._database, self._sweeps)
         self._families: dict[str, Family] = {}
         self._joining = joining
 
@@ -87,6 +90,7 @@ class Database:
         self._unclaimed.discard(name)
         opened = self._database.get_column_family(_family_of(name)) if is_present else self._create(name)
         family = kind(self._where, *self._for_use(name, opened), self._options(), self._new_file)
+        self._sweeps.append(family.sweep)
         family.is_empty = not is_present
         if is_present:
             # How much of it is replaced by now is not known.
@@ -104,6 +108,7 @@ class Database:
         family.close()
         self._database.drop_column_family(_family_of(name))
         family.begin_anew(*self._for_use(name, self._create(name)))
+        self._sweeps.append(family.sweep)
 
     def drop_unclaimed(self) -> None:
         """What it was opened with and nobody declared."""
@@ -172,6 +177,13 @@ class Database:
         options.set_memtable_prefix_bloom_ratio(WRITE_BUFFER_FILTER)
         joining.tell(options)
         return options
+
+
+def _end_writing(database: Any, sweeps: Iterable[Sweep]) -> None:
+    """For a database that nobody writes to any more. A thread that was still in it when Python ends would crash the process."""
+    database.cancel_all_background(True)
+    for sweep in sweeps:
+        sweep.wait()
 
 
 def _in_silence(folder: str) -> Any:

@@ -47,11 +47,11 @@ class Family:
         """The least that its files had together in a checkpoint, if there was one."""
         self.failure: StorageError | None = None
         """Why RocksDB takes nothing more: what it had in memory could not be written."""
-        self._sweep = self._new_sweep()
+        self.sweep = self._new_sweep()
 
     def begin_anew(self, family: Any, handle: Any) -> None:
         self._family, self._handle, self.is_empty = family, handle, True
-        self._sweep = self._new_sweep()
+        self.sweep = self._new_sweep()
         self.joining, self.whole = EARLY, math.inf
 
     def get(self, keys: list[bytes]) -> list[bytes | None]:
@@ -78,7 +78,7 @@ class Family:
         self._apply(fill)
         self.is_empty = False
         if gone:
-            self._sweep.count(len(gone))
+            self.sweep.count(len(gone))
 
     def ingest(self, entries: Iterable[Entries]) -> None:
         """Very many keys and values, in the order of the keys: as a file of RocksDB, past its write buffer."""
@@ -125,10 +125,10 @@ class Family:
 
     def look_for_gone(self) -> None:
         """In the files that it was opened with: the loop may never let go of a row again."""
-        self._sweep.count(deletions_of(self._family.property_value(ABOUT_FILES) or ""))
+        self.sweep.count(deletions_of(self._family.property_value(ABOUT_FILES) or ""))
 
     def close(self) -> None:
-        self._sweep.wait()
+        self.sweep.wait()
         self._family.close()
 
     @property
@@ -159,7 +159,7 @@ class Family:
 
         self._apply(fill)
         if share:
-            self._sweep.count(share * self.about)
+            self.sweep.count(share * self.about)
 
     def scan(self, prefix: bytes) -> Iterator[Entry]:
         """In the order of the keys."""

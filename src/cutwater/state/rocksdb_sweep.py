@@ -48,12 +48,13 @@ class Sweep:
             if self._is_under_way or not self._is_due():
                 return
             self._gone, self._is_under_way = 0.0, True
-        self._thread = threading.Thread(target=self._run, name="cutwater-rocksdb-sweep", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name="cutwater-rocksdb-sweep", daemon=True)
+        thread.start()
+        self._thread = thread
 
     def wait(self) -> None:
-        """Until none is under way."""
-        if self._thread is not None:
+        """Until none is under way. Takes no lock: Python may forget a database, and call this, in the middle of anything."""
+        if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
     def _run(self) -> None:

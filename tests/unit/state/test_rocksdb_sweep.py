@@ -1,5 +1,6 @@
 """Rows that are gone do not stay in RocksDB's files: whoever reads would step over each of them, in the loop's place."""
 
+import gc
 import queue
 import threading
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 import cutwater as cw
 from cutwater.flow.ids import CheckpointId
 from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.state import rocksdb_family
 from cutwater.state.backend import KeyedStateStore
 from cutwater.state.rocksdb_database import Database, Tuning
 from cutwater.state.rocksdb_family import Family
@@ -89,7 +91,7 @@ def _dropped(family: Family) -> None:
 def test_what_is_gone_leaves_the_files(let_go: Callable[[Family], None], tmp_path: Path) -> None:
     family = _filled(Database("uid", str(tmp_path / "db"), TUNING))
     let_go(family)
-    family._sweep.wait()
+    family.sweep.wait()
     assert _entries(family) <= 2 * FEW
     assert list(family.cut()) == []
 
@@ -106,7 +108,7 @@ def test_what_an_earlier_attempt_left_goes_when_its_files_are_opened(
     assert _entries(family) > MANY
     database.link(str(tmp_path / "next"))
     family = Database("uid", str(tmp_path / "next"), TUNING).family("s")
-    family._sweep.wait()
+    family.sweep.wait()
     assert _entries(family) == 0
 
 
@@ -115,6 +117,23 @@ def test_a_database_is_closed_in_the_middle_of_a_sweep(tmp_path: Path) -> None:
     family = _filled(database)
     _dropped(family)
     database.close()
+    assert "cutwater-rocksdb-sweep" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_a_database_that_is_merely_forgotten_waits_for_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that is in RocksDB when Python ends crashes the process."""
+    begun, ended = threading.Event(), threading.Event()
+
+    def join_files(_: Any) -> None:
+        begun.set()
+        ended.wait(0.5)  # as RocksDB takes its time, also to be canceled
+
+    monkeypatch.setattr(rocksdb_family, "_join_files", join_files)
+    database = Database("uid", str(tmp_path / "db"), TUNING)
+    _deleted_one_by_one(database.family("s"))
+    assert begun.wait(30)
+    del database
+    gc.collect()
     assert "cutwater-rocksdb-sweep" not in [thread.name for thread in threading.enumerate()]
 
 
@@ -149,7 +168,7 @@ def test_a_state_of_which_little_is_left_is_small(incremental: bool, tmp_path: P
     stored.each(lambda key: None if key in left else stored.table.delete(key), range(MANY))
     assert stored.content() == {key: key for key in left}
     [family] = stored.store._families.values()  # type: ignore[attr-defined]
-    family._sweep.wait()
+    family.sweep.wait()
     assert _entries(family) < 3 * FEW
     stored.each(lambda key: stored.table.put(key, -key), left)
     assert stored.content() == {key: -key for key in left}
@@ -161,5 +180,5 @@ def test_files_that_were_swept_hold_what_a_cut_before_saw(tmp_path: Path) -> Non
     family = _filled(Database("uid", str(tmp_path / "db"), TUNING))
     before = family.cut()
     _deleted_one_by_one(family)
-    family._sweep.wait()
+    family.sweep.wait()
     assert np.array_equal([key for key, _ in before], [_key(number) for number in range(MANY)])
