@@ -89,7 +89,8 @@ class Database:
         is_present = name in self._unclaimed
         self._unclaimed.discard(name)
         opened = self._database.get_column_family(_family_of(name)) if is_present else self._create(name)
-        family = kind(self._where, *self._for_use(name, opened), self._options(), self._new_file)
+        used = self._for_use(name, opened)
+        family = kind(self._where, *used, self._options(), self._new_file, self._background_errors)
         self._sweeps.append(family.sweep)
         family.is_empty = not is_present
         if is_present:
@@ -160,6 +161,9 @@ class Database:
     def _new_file(self) -> str:
         """Of a name that nobody has, where it can be moved into the database."""
         return f"{self._folder}.{uuid.uuid4().hex}"
+
+    def _background_errors(self) -> int:
+        return self._database.property_int_value("rocksdb.background-errors") or 0
 
     def _options(self, joining: Joining = EARLY) -> Any:
         # Raw: keys and values are bytes. Else rocksdict would pickle what it does not know.

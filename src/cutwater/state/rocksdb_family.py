@@ -33,13 +33,23 @@ _STALL_SECONDS = 0.01
 class Family:
     """One state. Written by the loop; a cut is read on the snapshot thread."""
 
-    def __init__(self, where: str, family: Any, handle: Any, options: Any, new_file: Callable[[], str]) -> None:
-        """``new_file`` names files that can be moved into the database."""
+    def __init__(
+        self,
+        where: str,
+        family: Any,
+        handle: Any,
+        options: Any,
+        new_file: Callable[[], str],
+        background_errors: Callable[[], int],
+    ) -> None:
+        """``new_file`` names files that can be moved into the database; ``background_errors`` tells how often one could not
+        be written, or joined: RocksDB says so of the database, and 0 of each family."""
         self._where = where
         self._family = family
         self._handle = handle
         self._options = options
         self._new_file = new_file
+        self._background_errors = background_errors
         self.is_empty = True
         """Until something is written: what was never there need not be looked for."""
         self.joining = EARLY
@@ -214,7 +224,7 @@ class Family:
                 self._family.write(batch)
                 return
             except Exception as error:
-                if _STALLED not in str(error) or self._family.property_int_value("rocksdb.background-errors"):
+                if _STALLED not in str(error) or self._background_errors():
                     raise self._not_written(error) from error
             time.sleep(_STALL_SECONDS)
 

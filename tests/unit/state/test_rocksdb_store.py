@@ -382,9 +382,8 @@ def test_a_folder_that_could_not_be_removed_whole_is_removed_by_the_next_owner(
 class Stalling:
     """What rocksdict would be for a family: refuses so many writes because others wait, then takes them."""
 
-    def __init__(self, stalls: int, background_errors: int) -> None:
+    def __init__(self, stalls: int) -> None:
         self.stalls = stalls
-        self.background_errors = background_errors
         self.written: list[int] = []
 
     def write(self, batch: Any) -> None:
@@ -393,26 +392,14 @@ class Stalling:
             raise Exception("Result incomplete: Write stall")
         self.written.append(batch.len())
 
-    def property_int_value(self, name: str) -> int:
-        assert name == "rocksdb.background-errors"
-        return self.background_errors
-
 
 def test_a_write_that_has_to_wait_is_repeated_whole(tmp_path: Path) -> None:
-    stalling = Stalling(stalls=3, background_errors=0)
+    stalling = Stalling(stalls=3)
     family = Database("uid", str(tmp_path / "db"), TUNING).family("n")
     family._family = stalling
     family.write([b"a", b"b"], [b"1", b"2"], iter([b"c"]))
     family.drop(prefix for prefix in (b"x", b"y"))
     assert stalling.written == [3, 2]
-
-
-def test_a_write_that_would_wait_for_ever_fails_and_names_the_folder(tmp_path: Path) -> None:
-    """As when files could not be joined because the disk is full: RocksDB waits until there is room."""
-    family = Database("uid", str(tmp_path / "db"), TUNING).family("n")
-    family._family = Stalling(stalls=1, background_errors=1)
-    with pytest.raises(StorageError, match=rf"{tmp_path / 'db'} cannot be written: .*Write stall.*Is the disk full"):
-        family.write([b"a"], [b"1"])
 
 
 def test_a_store_that_cannot_write_any_more_is_closed_and_leaves_nothing_behind(

@@ -169,6 +169,42 @@ def test_a_folder_for_state_on_a_full_disk_is_refused_by_name(disk: Path) -> Non
         backend.open("texts", ALL, 128).rows("text", KEYS, pa.string())
 
 
+class Stalled:
+    """A family of RocksDB that has too many files, as they cannot be joined; 99 times, where that is not noticed."""
+
+    def __init__(self, family: Any) -> None:
+        self._family = family
+        self.tries = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._family, name)
+
+    def write(self, batch: Any) -> None:
+        self.tries += 1
+        if self.tries < 100:
+            raise Exception("Result incomplete: Write stall")
+
+
+def test_a_write_that_would_wait_until_the_disk_has_room_fails_and_names_the_folder(disk: Path) -> None:
+    """RocksDB waits as long as it takes. It tells the database of what it cannot join, and no family."""
+    database = Database("uid", str(disk / "db"), Tuning(1 << 18, 1 << 18, "none"))
+    family = database.family("n")
+    some = [key for key in STORED_KEYS if key[-1] % 2]
+    for keys in (STORED_KEYS, some):
+        family.write(keys, [bytes(50)] * len(keys))
+        family.flush()
+    ballast = fill(disk)
+    family.sweep.count(1_000_000)
+    family.sweep.wait()
+    ballast.unlink()
+    family.write([b"a"], [b"it can still be written"])
+    family_of_rocksdb, family._family = family._family, Stalled(family._family)
+    with pytest.raises(StorageError, match=rf"{disk / 'db'} cannot be written: .*Write stall.*Is the disk full"):
+        family.write([b"b"], [b"1"])
+    family._family = family_of_rocksdb
+    database.close()
+
+
 def fill_rows(store: KeyedStateStore) -> None:
     table = store.rows("n", KEYS, pa.string())
     for start in range(0, 20_000, 1000):
