@@ -113,6 +113,11 @@ class Family:
     def flush(self) -> None:
         """What was written goes to files. Others run meanwhile."""
         try:
+            # RocksDB would wait by itself: for ever, if it cannot join files because the disk is full.
+            while self.joining.slows_down(len(runs_of(self._family.property_value(FILES)))):
+                if self._background_errors():
+                    raise StorageError("its files are too many, and cannot be joined")
+                time.sleep(_STALL_SECONDS)
             self._family.flush()
         except Exception as error:
             self.failure = self._not_written(error)

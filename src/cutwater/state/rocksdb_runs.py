@@ -42,6 +42,10 @@ class Joining:
         options.set_level_zero_slowdown_writes_trigger(self.runs + _SLOWER)
         options.set_level_zero_stop_writes_trigger(self.runs + _STOPPED)
 
+    def slows_down(self, runs: int) -> bool:
+        """Whether RocksDB holds a flush back until fewer of so many runs are left, or the link behind it, which flushes too."""
+        return runs + 2 >= self.runs + _SLOWER
+
     def changed(self) -> dict[str, str]:
         """The same for a state that is open."""
         styled = f"max_merge_width={JOINED_RUNS};max_size_amplification_percent={self.excess}"

@@ -26,6 +26,7 @@ from cutwater.control.messages import Decline
 from cutwater.errors import StorageError
 from cutwater.flow.ids import Attempt, CheckpointId, SubtaskId
 from cutwater.flow.key_groups import KeyGroupRange
+from cutwater.state import rocksdb_family
 from cutwater.state.backend import KeyedStateStore
 from cutwater.state.rocksdb_database import Database, Tuning, read_family
 from cutwater.state.rocksdb_family import Family
@@ -202,6 +203,29 @@ def test_a_write_that_would_wait_until_the_disk_has_room_fails_and_names_the_fol
     with pytest.raises(StorageError, match=rf"{disk / 'db'} cannot be written: .*Write stall.*Is the disk full"):
         family.write([b"b"], [b"1"])
     family._family = family_of_rocksdb
+    database.close()
+
+
+def test_a_checkpoint_whose_files_would_wait_to_be_joined_until_the_disk_has_room_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RocksDB holds back who flushes long before it holds back who writes: the loop would wait for whoever links, and nobody would
+    say why."""
+    errors, runs = iter([0, 0, 1]), [17] * 3 + [18] * 3
+    database = Database("uid", str(tmp_path / "db"), Tuning(1 << 20, 1 << 20, "none"))
+    family = database.family("n")
+    monkeypatch.setattr(rocksdb_family, "runs_of", lambda _: [1000] * runs.pop(0))
+    monkeypatch.setattr(family, "_background_errors", lambda: next(errors))
+    for _ in range(3):
+        family.write([b"a"], [b"1"])
+        family.flush()
+    with pytest.raises(
+        StorageError, match=rf"{tmp_path / 'db'} cannot be written: .*cannot be joined.*Is the disk full"
+    ):
+        database.link(str(tmp_path / "linked"))
+    with pytest.raises(StorageError, match="cannot be joined"):
+        database.check()
+    assert not runs
     database.close()
 
 
