@@ -1,5 +1,6 @@
 """``asynchronous=False``: a subtask stores its snapshot before it does anything else, the barrier included."""
 
+import gc
 import random
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.flow.ids import CheckpointId, SubtaskId
 from cutwater.state.frozen import FrozenTable
 from cutwater.state.stored import StoredTable
+from cutwater.subtask.chain import Chain
 from cutwater.subtask.limits import FlowLimits
 from cutwater.subtask.outputs import Outputs
 from cutwater.subtask.setup import TableWriter
@@ -109,3 +111,30 @@ def test_the_loop_goes_on_before_the_snapshot_is_stored_unless_asked_otherwise(m
         (counts,) = [part for part in info.subtasks if part.vertex == "counts"]
         assert counts.async_duration == pytest.approx(WRITE_SECONDS)
         assert counts.sync_duration < WRITE_SECONDS
+
+
+def test_pythons_collector_does_not_come_in_the_middle_of_a_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would go through whatever was replaced since it came last, and the loop would stand still for that."""
+    came: list[str] = []
+    cuts = 0
+    snapshot = Chain.snapshot
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        came.append(phase)
+
+    def calling_for_it(self: Chain, checkpoint: CheckpointId) -> Any:
+        nonlocal cuts
+        cuts += 1
+        gc.callbacks.append(note)
+        try:
+            many: list[Any] = [[] for _ in range(2 * gc.get_threshold()[0])]
+            assert many
+            return snapshot(self, checkpoint)
+        finally:
+            gc.callbacks.remove(note)
+
+    monkeypatch.setattr(Chain, "snapshot", calling_for_it)
+    run(cw.Memory(), monkeypatch)
+    assert cuts >= 3
+    assert came == []
+    assert gc.isenabled()

@@ -15,6 +15,7 @@ from cutwater.flow.transport import Emit, Step, Wait
 from cutwater.flow.watermarks import MAX_WATERMARK
 from cutwater.operators.operator import DriverPort, OperatorSnapshot
 from cutwater.operators.turn import Turn
+from cutwater.state.uncollected import uncollected
 from cutwater.subtask.chain import Chain
 from cutwater.subtask.cut_mark import CutMark
 from cutwater.subtask.freezing import kept
@@ -233,12 +234,14 @@ class Subtask(HearsDriver):
         self._hear_of_checkpoints()
         if self.mailbox.is_aborted(checkpoint):
             return  # whoever waits for its barrier is told too (rule 9)
-        began = self._clock.monotonic()
-        frozen = {**self._source_snapshot(checkpoint), **self._chain.snapshot(checkpoint)}
+        with uncollected():
+            began = self._clock.monotonic()
+            frozen = {**self._source_snapshot(checkpoint), **self._chain.snapshot(checkpoint)}
+            sync = self._clock.monotonic() - began
         times = CutTimes(
             start_delay=max(0.0, mark.first_barrier_at - triggered_at),
             alignment=mark.alignment,
-            sync=self._clock.monotonic() - began,
+            sync=sync,
             longest_gap=self.gap.take(),
         )
         self.mailbox.cut(checkpoint)
