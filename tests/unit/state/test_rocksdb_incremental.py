@@ -791,6 +791,33 @@ def test_cuts_are_linked_in_their_order_whoever_comes_first(kind: Kind, cache: A
     store.close()
 
 
+@pytest.mark.parametrize("kind", KINDS[1:4], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("as_rows", [False, True], ids=["files", "rows"])
+def test_what_is_dropped_behind_a_cut_is_in_it_though_another_drop_waits_since_before(
+    kind: Kind, tmp_path: Path, *, as_rows: bool
+) -> None:
+    """Nothing may be dropped in RocksDB before the first cut is linked, so that drops wait and are gathered."""
+    job = Job(tmp_path)
+    store = job.open()
+    table = kind.open(store)
+    for step in range(3):
+        kind.write(table, step)
+    job.store(job.freeze(store))
+    dropped, later, _ = sorted(table.panes() if kind.name == "panes" else table.buckets())
+    first = job.freeze(store)
+    table.drop(dropped)
+    second, held = job.freeze(store), kind.content(table)
+    table.drop(later)
+    if as_rows:
+        assert content_of_rows(kind, second) == held
+        release(first)
+    else:
+        release(first)
+        job.store(second)
+        assert job.content(kind, cw.Memory()) == held
+    store.close()
+
+
 @pytest.mark.parametrize("is_full", [False, True])
 def test_the_loop_may_write_while_all_rows_are_written_to_a_savepoint(
     is_full: bool, tmp_path: Path, gates: list[Gate], monkeypatch: pytest.MonkeyPatch
