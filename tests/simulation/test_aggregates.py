@@ -59,7 +59,7 @@ class Spread(cw.AggregateFunction):
 STEPS = st.lists(
     st.one_of(
         st.tuples(
-            st.sampled_from(["a", "b", None]), st.integers(0, 60), st.one_of(st.none(), st.integers(-3, 3))
+            st.sampled_from(["a", "b", None]), st.integers(-30, 30), st.one_of(st.none(), st.integers(-3, 3))
         ),
         st.sampled_from([CHECKPOINT, TRIGGER, FAIL, ADVANCE("100ms")]),
     ),

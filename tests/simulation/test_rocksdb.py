@@ -59,7 +59,7 @@ def totals(env: cw.Environment) -> None:
 
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.sampled_from(["a", "b", "c", None]), st.integers(0, 60), st.integers(-5, 5)),
+        st.tuples(st.sampled_from(["a", "b", "c", None]), st.integers(-30, 30), st.integers(-5, 5)),
         st.sampled_from([CHECKPOINT, FAIL]),
     ),
     max_size=16,

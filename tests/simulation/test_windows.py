@@ -70,7 +70,7 @@ def told(rows: list[Any], *results: str) -> dict[Any, Any]:
 
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 60), st.integers(-5, 5)),
+        st.tuples(st.sampled_from(["a", "b", None]), st.integers(-30, 30), st.integers(-5, 5)),
         st.sampled_from([CHECKPOINT, TRIGGER, FAIL, ADVANCE("100ms")]),
     ),
     max_size=30,
