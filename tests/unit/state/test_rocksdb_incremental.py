@@ -3,6 +3,7 @@
 import os
 import statistics
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -450,14 +451,22 @@ def test_files_of_another_database_are_not_taken_for_those_of_the_same_name(tmp_
         assert held.column("k").to_numpy().min() == 1000 * number
 
 
-def test_a_million_keys_of_100_bytes_of_which_1_percent_changed_store_less_than_5_percent(tmp_path: Path) -> None:
+def test_a_million_keys_of_100_bytes_of_which_1_percent_changed_take_5_percent_of_the_bytes_and_20_of_the_time(
+    tmp_path: Path,
+) -> None:
+    """Of the time of the processor, RocksDB's own threads among it: on a busy machine no other tells anything."""
     job = Job(tmp_path, "256MB")
     store = job.open()
     many = ManyKeys(store)
     many.write(np.arange(1_000_000))
+    began = time.process_time()
     full = job.store(job.freeze(store))
+    whole = time.process_time() - began
+    wait_until_nothing_is_joined(store)
     many.write(np.random.default_rng(1).choice(1_000_000, 10_000, replace=False))
+    began = time.process_time()
     assert job.store(job.freeze(store)) < 0.05 * full
+    assert time.process_time() - began < 0.2 * whole
     counts = many.counts(np.arange(100_000))
     store.close()
     store = job.resume()
