@@ -160,6 +160,34 @@ def test_old_records_are_dropped_and_time_goes_on_behind_a_join() -> None:
     assert [row.n for row in got] == [10] * 10
 
 
+@pytest.mark.parametrize("windowed", [False, True], ids=["within", "window"])
+@pytest.mark.parametrize("first", ["left", "right"])
+@pytest.mark.parametrize("ts", [-21, -20, -1, 0, 18, 19, 20])
+def test_the_last_record_in_time_still_meets_what_is_as_far_away_as_it_may_be(
+    ts: int, first: str, *, windowed: bool
+) -> None:
+    """At any place in a bucket, also the last one: time has come as far as it can before that record would be late."""
+
+    def pipeline(env: cw.Environment) -> None:
+        a, b = both(env, "0s")
+        window = cw.tumbling("8ms", offset=f"{ts % 8}ms")
+        near = (a.window(window).join(b) if windowed else a.join(b, within="7ms")).uid("near")
+        near.collect("near")
+        for late in ("late", "late_right"):
+            near.side_output(late).collect(late)
+
+    early, at_last = ("a", ts, 1), ("a", ts + 7, 2)
+    second = {"left": "right", "right": "left"}[first]
+    inputs = {
+        first: script(early, ("b", ts + 7, 0), ADVANCE("1s"), ADVANCE("1s")),
+        second: script(("c", ts + 7, 0), ADVANCE("1s"), at_last, ADVANCE("1s")),
+    }
+    got = run(pipeline, inputs)
+    assert got["late"] == got["late_right"] == []
+    [pair] = got["near"]
+    assert {pair.ts, pair.ts_right} == {ts, ts + 7}
+
+
 class Last(cw.CoProcess):
     """Each left record with what the right side said last of its key."""
 
