@@ -238,7 +238,8 @@ def _values_in_order(result: Any, schema: pa.Schema, where: str) -> tuple[Any, .
             has = f"has {extra[0]!r}{did_you_mean(extra[0], names)}, which is no column" if extra else ""
             problem = f"{' and '.join(filter(None, (lacks, has)))}; columns: {', '.join(names)}"
         case _:
-            problem = f"is a {type(result).__name__}; needed is a tuple, dict or row of {', '.join(names)}"
+            forgotten = " (is a return missing?)" if result is None else ""
+            problem = f"is a {type(result).__name__}{forgotten}; needed is a tuple, dict or row of {', '.join(names)}"
     raise DataError(f"{where}: the result {shortened(result)} {problem}")
 
 

@@ -13,12 +13,13 @@ from cutwater.rows import Row, row_of
 
 
 def reduced(fn: Callable[[Row, Row], Any], rows: Sequence[Row], schema: pa.Schema, where: str) -> Row:
-    result = row = rows[0]
-    try:
-        for row in rows[1:]:
-            result = row_of(fn(result, row), schema, where)
-    except Exception as error:
-        raise user_error(error, where, row) from error
+    result = rows[0]
+    for row in rows[1:]:
+        try:
+            answer = fn(result, row)
+        except Exception as error:
+            raise user_error(error, where, row) from error
+        result = row_of(answer, schema, where)
     return result
 
 
