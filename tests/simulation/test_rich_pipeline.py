@@ -70,7 +70,10 @@ def test_failures_change_nothing_wherever_they_come(backend: str, parallelism: i
     assert 0 < len(got["late"]) < COUNT // 5
 
 
-@pytest.mark.parametrize(("backend", "parallelism", "seed"), [*itertools.product(IN_MEMORY, [1, 3], range(2))])
+@pytest.mark.parametrize(
+    ("backend", "parallelism", "seed"),
+    [*itertools.product(IN_MEMORY, [1, 3], range(2)), *itertools.product(ON_DISK, [3], [1])],
+)
 def test_failures_change_nothing_when_cuts_are_unaligned(backend: str, parallelism: int, seed: int) -> None:
     got = _run(backend, parallelism, _failing(seed), seed, unaligned=True)
     assert difference(told(got), truth(COUNT)) == {}
