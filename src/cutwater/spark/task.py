@@ -37,6 +37,7 @@ from cutwater.spark.blueprint import Blueprint, unpack
 from cutwater.spark.last_words import close_then_tell, stack_of
 from cutwater.spark.transport import ExchangeBroken, ExchangeReader, ExchangeWriter, relay_rows
 from cutwater.subtask.failure import failed
+from cutwater.subtask.garbage import CalledByTheLoop
 from cutwater.subtask.operator_subtask import OperatorSubtask
 from cutwater.subtask.relay import Relay
 from cutwater.subtask.source_subtask import SourceSubtask
@@ -170,6 +171,7 @@ class SubtaskTask:
                 limit=blueprint.max_inline_state if blueprint.storage is None else None,
             ),
             clock=SystemClock(),
+            garbage=CalledByTheLoop(),
         )
         with self._lock:
             while not self._arrived.empty():

@@ -20,6 +20,7 @@ from cutwater.subtask.chain import Chain
 from cutwater.subtask.cut_mark import CutMark
 from cutwater.subtask.freezing import kept
 from cutwater.subtask.gap import LoopGap
+from cutwater.subtask.garbage import Garbage, PythonsOwn
 from cutwater.subtask.hearing import HearsDriver
 from cutwater.subtask.operator_contexts import OperatorContexts
 from cutwater.subtask.outflow import Outflow
@@ -33,6 +34,8 @@ Steps = Generator[Step, None, bool]
 
 LONGEST_REST_SECONDS = 3600.0
 """A timer may be centuries away, and no thread can wait that long: the loop looks again in between."""
+RECORDS_A_STEP = 1024
+"""So much garbage may be left by a step of what is due: nobody counts its records."""
 SLICES_A_TURN = 4
 """When rows suddenly take so many times as long as a slice should, the rest of the slice comes later."""
 
@@ -49,12 +52,14 @@ class Subtask(HearsDriver):
         background: Background,
         writer: TableWriter,
         clock: Clock,
+        garbage: Garbage | None = None,
     ) -> None:
         super().__init__(background)
         self._setup = setup
         self._state = state
         self._send = send
         self._clock = clock
+        self._garbage = garbage or PythonsOwn()
         self._outputs = Outputs(setup.routes, setup.max_parallelism, setup.limits, setup.subtask.index)
         self._chain = Chain(setup.vertex, self._outputs.sends())
         self._resumed = state.resumed if setup.backend.incremental else None
@@ -94,6 +99,7 @@ class Subtask(HearsDriver):
         self._open_input()
         # What it was restored from may be large: databases that were fetched to the disk, or all that came with the message.
         self._state, self._resumed = replace(self._state, operators={}, resumed=None), None
+        self._garbage.begin()
         self._send(Running())
 
     def _open_input(self) -> None:
@@ -184,6 +190,7 @@ class Subtask(HearsDriver):
             self.gap.enter(self._clock.monotonic())
             try:
                 ended = next(steps, self) is self
+                self._garbage.processed(RECORDS_A_STEP)
             finally:
                 self.gap.leave(self._clock.monotonic())
             yield from self._send_ready()
@@ -321,9 +328,10 @@ class Subtask(HearsDriver):
         waited_before, made_before = clock.waited_for_core(), self._outputs.bytes_out
         process()
         rows -= self._turn.end()
+        collecting = self._garbage.processed(rows)
         waited = clock.waited_for_core() - waited_before
-        # Fewer rows are no help against a machine that is busy with others: they would only cost more each.
-        pace.observe(rows, self.gap.leave(clock.monotonic()) - waited)
+        # Fewer rows are no help against a machine that is busy with others, or garbage: they would only cost more each.
+        pace.observe(rows, self.gap.leave(clock.monotonic()) - waited - collecting)
         self._outflow.made(rows, self._outputs.bytes_out - made_before)
         self.records_in += rows
         return rows
