@@ -3,8 +3,10 @@ many times the memory of those who keep it."""
 
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -46,7 +48,33 @@ ATTEMPTS = 3
 """A machine that is busy with others, or has to find the memory first, decides nothing: then it is asked once more."""
 
 
-def wide_totals(folder: Path, backend: cw.StateBackend, keys: int, one_in: int) -> cw.Environment:
+class Totals(cw.KeyedProcess):
+    """What ``agg`` keeps, by a function for each row: an object for each key."""
+
+    total = cw.ValueState("struct<n: long, m: string>")
+
+    def process(self, row: Any, ctx: Any) -> Any:
+        before = self.total.value
+        n, m = (0, "") if before is None else before
+        self.total.value = (n + 1, max(m, row.m))
+        return ()
+
+
+def aggregated(texts: cw.KeyedStream) -> cw.Stream:
+    return texts.agg(n=cw.count(), m=cw.max("m"))
+
+
+def row_by_row(texts: cw.KeyedStream) -> cw.Stream:
+    return texts.process(Totals, "k long")
+
+
+def wide_totals(
+    folder: Path,
+    backend: cw.StateBackend,
+    keys: int,
+    one_in: int,
+    kept: Callable[[cw.KeyedStream], cw.Stream] = aggregated,
+) -> cw.Environment:
     """A count and a text of 80 letters for each key. Checkpoints are asked for."""
     env = cw.Environment(
         parallelism=SUBTASKS,
@@ -61,8 +89,7 @@ def wide_totals(folder: Path, backend: cw.StateBackend, keys: int, one_in: int) 
         *(value.hash(seed).cast(pl.String).str.zfill(HASH_DIGITS) for seed in range(TEXT // HASH_DIGITS))
     )
     texts = env.read(cw.sequence(None, rate=RATE), uid="numbers").select(k=key, m=text)
-    totals = texts.key_by("k").agg(n=cw.count(), m=cw.max("m")).uid("totals")
-    totals.write(cw.discard(), uid="dropped")
+    kept(texts.key_by("k")).uid("totals").write(cw.discard(), uid="dropped")
     return env
 
 
@@ -116,9 +143,9 @@ def is_base(info: CheckpointInfo) -> bool:
     return info.written_bytes > 0.15 * info.state_bytes
 
 
-def checkpoints_of(job: cw.Job, increments: bool) -> Measured:
+def checkpoints_of(job: cw.Job, keys: int, *, increments: bool) -> Measured:
     """Of those during which the machine did not stand still."""
-    wait_for_keys(job, KEYS)
+    wait_for_keys(job, keys)
     taken: list[CheckpointInfo] = []
     bases: list[CheckpointInfo] = []
     with StallWatch() as watch:
@@ -160,10 +187,10 @@ def test_an_increment_of_one_percent_is_small_and_quick_and_a_restore_is_no_slow
     tmp_path: Path, full: cw.StateBackend, incremental: cw.StateBackend
 ) -> None:
     job = wide_totals(tmp_path / "full", full, KEYS, ONE_IN).start("full")
-    whole = checkpoints_of(job, increments=False)
+    whole = checkpoints_of(job, KEYS, increments=False)
     job.cancel()
     job = wide_totals(tmp_path / "increments", incremental, KEYS, ONE_IN).start("increments")
-    increment = checkpoints_of(job, increments=True)
+    increment = checkpoints_of(job, KEYS, increments=True)
     job.cancel()
     to_start, _ = seconds_to_first_checkpoint(wide_totals(tmp_path / "empty", incremental, KEYS, ONE_IN), "empty")
     for _ in range(ATTEMPTS):
@@ -179,6 +206,18 @@ def test_an_increment_of_one_percent_is_small_and_quick_and_a_restore_is_no_slow
     assert restored <= whole.seconds
     assert whole.leaves_the_loop_alone
     assert increment.leaves_the_loop_alone
+
+
+@pytest.mark.parametrize("keys", [1_000_000, KEYS], ids=["million", "ten-million"])
+@pytest.mark.parametrize("backend", [cw.Memory(), cw.RocksDB()], ids=["memory", "rocksdb"])
+def test_no_checkpoint_of_a_function_for_each_row_makes_the_loop_stand_still(
+    tmp_path: Path, backend: cw.StateBackend, keys: int
+) -> None:
+    job = wide_totals(tmp_path, backend, keys, one_in=1, kept=row_by_row).start("rows")
+    measured = checkpoints_of(job, keys, increments=False)
+    job.cancel()
+    print(f"{backend}, {keys:,} keys: {measured}")
+    assert measured.leaves_the_loop_alone
 
 
 BACKENDS: dict[str, cw.StateBackend] = {
