@@ -13,7 +13,8 @@ from cutwater.checkpoint.memory_storage import MemoryStorage
 from cutwater.state.memory_panes import MemoryPanes
 from cutwater.state.rocksdb_join import RocksDBJoin
 from cutwater.state.rocksdb_panes import RocksDBPanes
-from cutwater.state.rocksdb_store import APPENDED_AT_ONCE, JOINED_AT_ONCE
+from cutwater.state.rocksdb_rows import RocksDBRowTable
+from cutwater.state.rocksdb_store import APPENDED_AT_ONCE, JOINED_AT_ONCE, READ_AT_ONCE
 from cutwater.testing.clock import ManualClock
 from cutwater.testing.simulation import Simulation
 
@@ -73,3 +74,23 @@ def test_rows_come_to_a_join_in_smaller_slices(tmp_path: Path, monkeypatch: pyte
     left.key_by("k").join(right.key_by("k")).write(cw.discard(), uid="out")
     run_to_the_end(env)
     assert most == JOINED_AT_ONCE
+
+
+def test_rows_come_to_a_function_in_slices_whose_keys_are_soon_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is stored is looked for key by key, before the first row is looked at."""
+    most, expect = 0, RocksDBRowTable.expect
+
+    def noting(self: RocksDBRowTable, keys: Any) -> None:
+        nonlocal most
+        most = max(most, len(keys))
+        expect(self, keys)
+
+    monkeypatch.setattr(RocksDBRowTable, "expect", noting)
+    backend = cw.RocksDB(local_directories=[str(tmp_path)])
+    env = cw.Environment(parallelism=1, state_backend=backend, checkpointing=None)
+    numbers = env.read(cw.sequence(ROWS // 6), uid="numbers").select(k=pl.col("value"))
+    numbers.key_by("k").reduce(lambda reduced, row: row).write(cw.discard(), uid="out")
+    run_to_the_end(env)
+    assert most == READ_AT_ONCE

@@ -54,6 +54,20 @@ APPENDED_AT_ONCE = 8192
 seem cheap, and the loop would bring eight times as many when a part is full, or a cut has let go of the gate."""
 JOINED_AT_ONCE = 4096
 """Of a join: what is stored is looked for key by key."""
+READ_AT_ONCE = 1024
+"""Of row functions: what is stored is looked for key by key, and each takes five times as long while a snapshot is read beside."""
+
+
+def _rows_at_once(table: Table) -> int:
+    match table:
+        case RocksDBRowTable():
+            return READ_AT_ONCE
+        case RocksDBJoinSide():
+            return JOINED_AT_ONCE
+        case RocksDBAggregateTable():
+            return sys.maxsize
+        case _:
+            return APPENDED_AT_ONCE
 
 
 class RocksDBStore(TableStore[Table]):
@@ -189,10 +203,7 @@ class RocksDBStore(TableStore[Table]):
 
     @property
     def rows_at_once(self) -> int:
-        if any(isinstance(table, RocksDBJoinSide) for table in self._tables.values()):
-            return JOINED_AT_ONCE
-        appends = any(isinstance(table, AppendedTable) for table in self._tables.values())
-        return APPENDED_AT_ONCE if appends else sys.maxsize
+        return min(map(_rows_at_once, self._tables.values()), default=sys.maxsize)
 
     def close(self) -> None:
         super().close()

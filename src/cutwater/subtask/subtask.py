@@ -36,8 +36,8 @@ LONGEST_REST_SECONDS = 3600.0
 """A timer may be centuries away, and no thread can wait that long: the loop looks again in between."""
 RECORDS_A_STEP = 1024
 """So much garbage may be left by a step of what is due: nobody counts its records."""
-SLICES_A_TURN = 4
-"""When rows suddenly take so many times as long as a slice should, the rest of the slice comes later."""
+SLICES_A_TURN = 2
+"""When rows suddenly take so many times as long as a slice should, as beside a snapshot, the rest of it comes later."""
 
 
 class Subtask(HearsDriver):
