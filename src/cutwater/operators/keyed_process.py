@@ -86,13 +86,13 @@ class KeyedProcessOperator(ContextFunction, StoreHolder):
             return
         process, ctx, holder = getattr(self.fn, own.method), self.context, self._states.key_holder
         assert self._store is not None
+        rows = self._turn.of(RowsInTurn(batch).rows, batch.num_rows)
         keys = list(keys_of(batch, own.keys))
         self._store.expect(keys)
         results: list[Any] = []
         extend = results.extend
         row: Row | None = None
         try:
-            rows = self._turn.of(RowsInTurn(batch).rows, batch.num_rows)
             for key, ctx.timestamp, row in zip(keys, self._times_of(batch, port), rows):  # noqa: B905 (times may be endless)
                 holder.key = ctx.key = key
                 found = process(row, ctx)
@@ -219,9 +219,9 @@ class KeyedReduce(KeyedStateOperator):
         latest: dict[Any, int] = {}
         results: list[Row] = []
         row: Row
+        rows = self._turn.of(RowsInTurn(batch).rows, batch.num_rows)
         keys = list(keys_of(batch, self.keys))
         self.store.expect(keys)
-        rows = self._turn.of(RowsInTurn(batch).rows, batch.num_rows)
         for at, (key, row) in enumerate(zip(keys, rows)):  # noqa: B905 (its turn may end before the batch does)
             old = reduced[key] if key in reduced else read(key)
             if old is None:

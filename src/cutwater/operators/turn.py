@@ -25,11 +25,13 @@ class Turn:
         self._until = inf
 
     def of(self, rows: Iterator[T], count: int) -> Iterator[T]:
-        """Those of a batch that has so many."""
-        return rows if self._seconds == inf else chain.from_iterable(self._parts(rows, count))
+        """Those of a batch that has so many. Its turn begins with this call, not with the first row: what they need of the state may
+        be read in between."""
+        if self._seconds == inf:
+            return rows
+        return chain.from_iterable(self._parts(rows, count, self._monotonic() + self._seconds))
 
-    def _parts(self, rows: Iterator[T], count: int) -> Iterator[Iterator[T]]:
-        until = self._monotonic() + self._seconds
+    def _parts(self, rows: Iterator[T], count: int, until: float) -> Iterator[Iterator[T]]:
         for done in range(0, count, ROWS_AT_ONCE):
             if done and self._monotonic() >= until:
                 self._left = count - done
