@@ -25,8 +25,8 @@ class Turn:
         self._until = inf
 
     def of(self, rows: Iterator[T], count: int) -> Iterator[T]:
-        """Those of a batch that has so many. Its turn begins with this call, not with the first row: what they need of the state may
-        be read in between."""
+        """Those of a batch that has so many. Its turn begins with this call, not with the first row: what they need of state
+        may be read in between."""
         if self._seconds == inf:
             return rows
         return chain.from_iterable(self._parts(rows, count, self._monotonic() + self._seconds))

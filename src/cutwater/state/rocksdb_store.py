@@ -54,7 +54,7 @@ APPENDED_AT_ONCE = 8192
 seem cheap, and the loop would bring eight times as many when a part is full, or a cut has let go of the gate."""
 JOINED_AT_ONCE = 4096
 """Of a join: what is stored is looked for key by key."""
-READ_AT_ONCE = 1024
+READ_AT_ONCE = 512
 """Of row functions: what is stored is looked for key by key, and each takes five times as long while a snapshot is read beside."""
 
 
