@@ -42,6 +42,8 @@ SUBTASKS = 2
 RATE = 100_000
 """Records a second: less than could be taken, once all keys were seen. Where subtasks want more cores than there are, each waits
 for the others, whether or not a checkpoint is taken."""
+ROW_RATE = 50_000
+"""The same for a function that gets row by row."""
 STALLED = 0.05
 """A core that stood still for so long tells nothing about a loop that may for twice as long."""
 ATTEMPTS = 3
@@ -74,6 +76,7 @@ def wide_totals(
     keys: int,
     one_in: int,
     kept: Callable[[cw.KeyedStream], cw.Stream] = aggregated,
+    rate: int = RATE,
 ) -> cw.Environment:
     """A count and a text of 80 letters for each key. Checkpoints are asked for."""
     env = cw.Environment(
@@ -88,7 +91,7 @@ def wide_totals(
     text = pl.concat_str(
         *(value.hash(seed).cast(pl.String).str.zfill(HASH_DIGITS) for seed in range(TEXT // HASH_DIGITS))
     )
-    texts = env.read(cw.sequence(None, rate=RATE), uid="numbers").select(k=key, m=text)
+    texts = env.read(cw.sequence(None, rate=rate), uid="numbers").select(k=key, m=text)
     kept(texts.key_by("k")).uid("totals").write(cw.discard(), uid="dropped")
     return env
 
@@ -213,7 +216,7 @@ def test_an_increment_of_one_percent_is_small_and_quick_and_a_restore_is_no_slow
 def test_no_checkpoint_of_a_function_for_each_row_makes_the_loop_stand_still(
     tmp_path: Path, backend: cw.StateBackend, keys: int
 ) -> None:
-    job = wide_totals(tmp_path, backend, keys, one_in=1, kept=row_by_row).start("rows")
+    job = wide_totals(tmp_path, backend, keys, one_in=1, kept=row_by_row, rate=ROW_RATE).start("rows")
     measured = checkpoints_of(job, keys, increments=False)
     job.cancel()
     print(f"{backend}, {keys:,} keys: {measured}")
