@@ -331,12 +331,7 @@ def summed(reduced: Any, row: Any) -> Any:
 # --- the pipeline --------------------------------------------------------------------------------------------------------
 
 
-MORE = frozenset({"slides", "spreads", "clock_slides", "clock_sessions"})
-"""Kinds of windows that are there already, but aggregated or timed otherwise. Each has subtasks of its own, which on Spark are
-processes: with them, two cores have more of those to run than they can."""
-
-
-def pipeline(env: cw.Environment, count: int, gate: Path | None = None, *, more: bool = True) -> None:
+def pipeline(env: cw.Environment, count: int, gate: Path | None = None) -> None:
     """Each result is collected under its name; the sources are ``orders``, ``payments`` and ``rules``."""
     unordered = env.read(Numbers(count, gate), uid="orders").select(**columns_of_orders())
     ordered = unordered.with_timestamps("ts", out_of_orderness=OUT_OF_ORDER)
@@ -346,6 +341,8 @@ def pipeline(env: cw.Environment, count: int, gate: Path | None = None, *, more:
     rules = rules.with_columns(ts=pl.lit(0, pl.Int64)).with_parallelism(1).with_timestamps("ts").with_parallelism(1)
     by_customer, by_payer = ordered.key_by("customer"), paid.key_by("payer")
     some_late = unordered.with_columns(ts=late_time()).with_timestamps("ts", out_of_orderness=OUT_OF_ORDER)
+    # Which record is the last to come is open, but not the last slide that has one.
+    with_slide = ordered.with_columns(slide=pl.col("ts") // SLIDE).key_by("customer")
     results: dict[str, cw.Stream] = {
         "ledger": by_customer.process(Ledger(), Ledger.schema),
         "tumbling": by_customer.window(cw.tumbling(f"{PERIOD}ms", offset=f"{OFFSET}ms")).agg(
@@ -369,28 +366,23 @@ def pipeline(env: cw.Environment, count: int, gate: Path | None = None, *, more:
         "near_pairs": by_customer.join(by_payer, within=f"{NEAR}ms"),
         "window_pairs": by_customer.window(cw.tumbling(f"{SHARED_WINDOW}ms")).join(by_payer),
         "accounts": by_customer.connect(by_payer).process(Accounts(), Accounts.schema),
+        "slides": with_slide.window(cw.sliding(f"{SLIDING}ms", f"{SLIDE}ms")).agg(
+            n=cw.count(),
+            lo=cw.min("amount"),
+            mean=cw.mean("amount"),
+            first=cw.first("slide"),
+            last=cw.last("slide"),
+        ),
+        "spreads": by_customer.window(cw.session(f"{SESSION_GAP}ms")).agg(
+            own=Spread(), lo=cw.min("amount"), mean=cw.mean("amount"), items=cw.count_distinct("item")
+        ),
+        "clock_slides": by_customer.window(cw.sliding("300ms", "100ms"), time="processing").agg(
+            n=cw.count(), total=cw.sum("amount"), hi=cw.max("amount"), first=cw.first("customer")
+        ),
+        "clock_sessions": by_customer.window(cw.session("80ms"), time="processing").agg(
+            n=cw.count(), total=cw.sum("amount"), hi=cw.max("amount"), first=cw.first("customer")
+        ),
     }
-    if more:
-        # Which record is the last to come is open, but not the last slide that has one.
-        with_slide = ordered.with_columns(slide=pl.col("ts") // SLIDE).key_by("customer")
-        results |= {
-            "slides": with_slide.window(cw.sliding(f"{SLIDING}ms", f"{SLIDE}ms")).agg(
-                n=cw.count(),
-                lo=cw.min("amount"),
-                mean=cw.mean("amount"),
-                first=cw.first("slide"),
-                last=cw.last("slide"),
-            ),
-            "spreads": by_customer.window(cw.session(f"{SESSION_GAP}ms")).agg(
-                own=Spread(), lo=cw.min("amount"), mean=cw.mean("amount"), items=cw.count_distinct("item")
-            ),
-            "clock_slides": by_customer.window(cw.sliding("300ms", "100ms"), time="processing").agg(
-                n=cw.count(), total=cw.sum("amount"), hi=cw.max("amount"), first=cw.first("customer")
-            ),
-            "clock_sessions": by_customer.window(cw.session("80ms"), time="processing").agg(
-                n=cw.count(), total=cw.sum("amount"), hi=cw.max("amount"), first=cw.first("customer")
-            ),
-        }
     for name, stream in results.items():
         stream.uid(name).collect(name)
     results["ledger"].side_output("by_the_clock").collect("by_the_clock")
