@@ -23,7 +23,10 @@ class Garbage(Protocol):
         """Called once, by the loop: what is there was opened or restored, and stays."""
 
     def processed(self, records: int) -> float:
-        """Called by the loop between two slices. How many seconds of the processor's time it took."""
+        """Called by the loop behind each slice. How many seconds of the processor's time it took."""
+
+    def end(self) -> None:
+        """Called when the subtask is closed: its process may serve others."""
 
 
 class PythonsOwn:
@@ -34,6 +37,9 @@ class PythonsOwn:
 
     def processed(self, records: int) -> float:
         return 0.0
+
+    def end(self) -> None:
+        pass
 
 
 class CalledByTheLoop:
@@ -47,8 +53,10 @@ class CalledByTheLoop:
         self._records = 0
         self._collections = 0
         self._is_old_affordable = True
+        self._before: tuple[int, int, int] | None = None
 
     def begin(self) -> None:
+        self._before = gc.get_threshold()
         gc.freeze()
         # Young ones also when a record makes very many.
         gc.set_threshold(_YOUNG_OBJECTS, _NEVER, _NEVER)
@@ -66,3 +74,9 @@ class CalledByTheLoop:
         if looks_at_all:
             self._is_old_affordable = took < AFFORDABLE_SECONDS
         return took
+
+    def end(self) -> None:
+        if self._before is not None:
+            gc.set_threshold(*self._before)
+            gc.unfreeze()
+            self._before = None

@@ -130,7 +130,10 @@ class Subtask(HearsDriver):
         self.mailbox.raise_failure()
 
     def close(self) -> None:
-        self._chain.close()
+        try:
+            self._chain.close()
+        finally:
+            self._garbage.end()
 
     def _hear_of_checkpoints(self) -> None:
         for checkpoint, completed in self.mailbox.take_fates():

@@ -113,3 +113,30 @@ print(most)
 def test_objects_in_cycles_are_let_go_of() -> None:
     most = int(subprocess.check_output([sys.executable, "-c", CYCLES], text=True))
     assert most < 100_000
+
+
+OTHERS = """
+import gc
+import weakref
+from cutwater.subtask.garbage import CalledByTheLoop
+
+class Node:
+    pass
+
+before = gc.get_threshold()
+garbage = CalledByTheLoop()
+node = Node()
+node.itself = node
+gone = weakref.ref(node)
+garbage.begin()
+assert gc.get_threshold() != before
+garbage.end()
+garbage.end()
+del node
+gc.collect()
+print(gc.get_threshold() == before, gone() is None)
+"""
+
+
+def test_a_process_that_serves_others_afterwards_collects_as_before() -> None:
+    assert subprocess.check_output([sys.executable, "-c", OTHERS], text=True).split() == ["True", "True"]
