@@ -28,6 +28,10 @@ class Garbage(Protocol):
     def end(self) -> None:
         """Called when the subtask is closed: its process may serve others."""
 
+    def end(self) -> None:
+        """Called when the subtask is closed, whether or not it began: its process may go on with another one, or with Python code
+        of the user's that has no such loop."""
+
 
 class PythonsOwn:
     """Implements ``Garbage`` where the loop is not alone in its process: Python chooses."""
@@ -53,10 +57,11 @@ class CalledByTheLoop:
         self._records = 0
         self._collections = 0
         self._is_old_affordable = True
-        self._before: tuple[int, int, int] | None = None
+        self._thresholds: tuple[int, int, int] | None = None
+        """Of Python, before."""
 
     def begin(self) -> None:
-        self._before = gc.get_threshold()
+        self._thresholds = gc.get_threshold()
         gc.freeze()
         # Young ones also when a record makes very many.
         gc.set_threshold(_YOUNG_OBJECTS, _NEVER, _NEVER)
@@ -76,7 +81,7 @@ class CalledByTheLoop:
         return took
 
     def end(self) -> None:
-        if self._before is not None:
-            gc.set_threshold(*self._before)
-            gc.unfreeze()
-            self._before = None
+        if self._thresholds is not None:
+            gc.set_threshold(*self._thresholds)
+            gc.unfreeze()  # else all that the subtask held, which refers to itself, would never be let go of
+            self._thresholds = None

@@ -1,7 +1,9 @@
 """A subtask as a Spark task runs it, over a real control channel, without Spark: how it fails, and what it closes."""
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -189,6 +191,23 @@ def test_at_the_end_everything_is_closed_and_the_reader_heard_of_the_final_check
     assert isinstance(driver.heard[-1], Goodbye)
     assert "read up to 2 for ever" in journal.lines
     assert [journal.lines.count(line) for line in CLOSED] == [1, 1, 1]
+
+
+def test_a_process_that_goes_on_lets_go_of_a_subtask_that_ended_and_collects_garbage_as_before() -> None:
+    thresholds = gc.get_threshold()
+
+    def ended() -> "weakref.ref[Any]":
+        driver = Driver(Journal())
+        driver.serve()
+        assert driver.raised is None
+        return weakref.ref(driver.task._subtask)
+
+    subtask = ended()
+    assert gc.get_threshold() == thresholds
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while gc.collect() >= 0 and subtask() is not None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(("breaks_at", "uid"), [("read 1", "numbers"), ("process 1", "passing"), ("write", "out")])
