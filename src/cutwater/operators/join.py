@@ -255,7 +255,8 @@ class TimedJoin(EquiJoin):
 class IntervalJoin(TimedJoin):
     """``k.join(other, within="10s")``: pairs whose event times are at most ``within`` apart.
 
-    Rows are kept in buckets of that length at least, so that a record finds its partners in three of them.
+    Rows are kept in buckets of that length at least, so that a record finds its partners in three of them; in more only where those
+    of a checkpoint are shorter, as ``within`` was then.
     """
 
     def __init__(
@@ -285,9 +286,11 @@ class IntervalJoin(TimedJoin):
         return late
 
     def _join_in_time(self, batch: pa.RecordBatch, times: Times, port: int, joined: Joined) -> None:
+        farthest = -(-self._within // self._width)
         for bucket, part in by_number(batch, times // self._width):
-            for other in (bucket - 1, bucket, bucket + 1):
-                self._meet(part, port, other, joined)
+            for other in range(bucket - farthest, bucket + farthest + 1):
+                if other in self._kept:
+                    self._meet(part, port, other, joined)
             joined.rows.append((bucket, part))
 
     def _pairs_of(

@@ -158,6 +158,24 @@ def test_rows_of_an_earlier_version_are_found_and_dropped_in_the_buckets_that_it
     last.close()
 
 
+@pytest.mark.parametrize(("before", "within"), [(30, 90), (90, 30), (20, 21), (50, 0), (1, 200)])
+def test_a_join_that_goes_on_with_another_distance_finds_all_pairs(
+    before: int, within: int, backend: StateBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of rows that were restored and of those that come."""
+    joins = {ms: lambda a, b, ms=ms: a.key_by("k").join(b.key_by("k"), within=f"{ms}ms") for ms in (before, within)}
+    left = [(n % 2, n - 100) for n in range(200)]
+    monkeypatch.setitem(JOINS, "interval", joins[before])
+    old = fed_with(left[:120], backend)
+    stored = Stored(old)
+    old.close()
+    monkeypatch.setitem(JOINS, "interval", joins[within])
+    now = opened("interval", backend, stored)
+    process(now, 0, left[120:])
+    _check_pairs(now, left, within)
+    now.close()
+
+
 def fed_with(records: list[tuple[int, int]], backend: StateBackend) -> Operator:
     operator = opened("interval", backend)
     process(operator, 0, records)
