@@ -95,7 +95,7 @@ class Node:
     def __del__(self):
         Node.alive -= 1
 
-garbage = CalledByTheLoop()
+garbage = CalledByTheLoop(seconds=float)  # on a busy machine one may take too long, and no more would come
 garbage.begin()
 recent = []
 most = 0
