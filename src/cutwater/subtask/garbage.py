@@ -15,6 +15,8 @@ YOUNG_RECORDS = 16_384
 OLD_EVERY = 6
 """So many times that of young objects: what may have come since is soon gone through, too."""
 AFFORDABLE_SECONDS = 0.010
+DEAR = 3
+"""Not so many times that, but longer, it may take once: much was let go of, or the machine was busy with others."""
 _YOUNG_OBJECTS, _NEVER = 50_000, 1 << 30
 
 
@@ -57,6 +59,8 @@ class CalledByTheLoop:
         self._records = 0
         self._collections = 0
         self._is_old_affordable = True
+        self._took_long = False
+        """The last time when all were gone through."""
         self._thresholds: tuple[int, int, int] | None = None
         """Of Python, before."""
 
@@ -77,7 +81,8 @@ class CalledByTheLoop:
         self._collect(2 if looks_at_all else 0)
         took = self._seconds() - began
         if looks_at_all:
-            self._is_old_affordable = took < AFFORDABLE_SECONDS
+            most = AFFORDABLE_SECONDS * (1 if self._took_long else DEAR)
+            self._is_old_affordable, self._took_long = took < most, took >= AFFORDABLE_SECONDS
         return took
 
     def end(self) -> None:
