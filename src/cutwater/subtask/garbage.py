@@ -28,9 +28,6 @@ class Garbage(Protocol):
         """Called by the loop behind each slice. How many seconds of the processor's time it took."""
 
     def end(self) -> None:
-        """Called when the subtask is closed: its process may serve others."""
-
-    def end(self) -> None:
         """Called when the subtask is closed, whether or not it began: its process may go on with another one, or with Python code
         of the user's that has no such loop."""
 
